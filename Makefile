@@ -1,0 +1,94 @@
+# Two commands do everything on a bare machine: `make demo` and `make test`.
+#
+# Both set up .venv on their first run, pinned by constraints.txt. A stamp file remembers that it
+# is done, so a second run needs neither pip nor a network. PYTHON=/path/to/python3.11 picks the
+# interpreter; otherwise the first suitable one on the PATH is taken.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?=
+VENV := .venv
+BIN := $(VENV)/bin
+WHEELS := $(VENV)/wheels
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install --quiet --constraint constraints.txt
+SOURCES := planner cost_models api tests
+JOBS ?= 2
+
+MODEL_A := --model llama-3.1-70b --cluster dgx-h100:64 --seq-len 8192 --global-batch 512
+MODEL_B := --model deepseek-v3 --cluster dgx-h800:2048 --seq-len 4096 --global-batch 15360
+DEMO_A := planner plan $(MODEL_A) --precision bf16 --engine megatron
+DEMO_B := planner plan $(MODEL_B) --precision bf16 --engine megatron
+
+.PHONY: help demo test lint docs bench clean
+
+help:
+	@echo "make demo   set up the core and plan two well-known models"
+	@echo "make test   set up everything, then lint, types, import rules, docs checks, tests"
+	@echo "make lint   the same without the tests"
+	@echo "make bench  speed measurements; wants an idle machine"
+	@echo "make clean  remove .venv and every cache"
+
+demo: $(VENV)/.stamp-core
+	@echo "\$$ $(DEMO_A)"; $(BIN)/$(DEMO_A)
+	@echo; echo "\$$ $(DEMO_B)"; $(BIN)/$(DEMO_B)
+
+test: lint docs
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not bench" -q
+
+lint: $(VENV)/.stamp-test
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: $(VENV)/.stamp-test
+	$(BIN)/codespell
+	$(BIN)/python -m pytest tests/docs -q
+
+bench: $(VENV)/.stamp-test
+	$(BIN)/python -m pytest -m bench -q
+
+clean:
+	rm -rf $(VENV) build dist .*_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ---------------------------------------------------------------- set-up
+
+# Can this interpreter make the environment? A shim of a version that is not installed cannot.
+SUITABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14 python
+TOO_OLD := parallelism-planner needs Python 3.11 or newer with the venv module; \
+install one, or name it: make demo PYTHON=/path/to/python3.11
+
+$(VENV)/.stamp-python:
+	@python=""; for candidate in $(or $(PYTHON),$(CANDIDATES)); do \
+	  if "$$candidate" -c "$(SUITABLE)" >/dev/null 2>&1; then python="$$candidate"; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then echo "$(TOO_OLD)" >&2; exit 1; fi; \
+	if $(BIN)/python -m pip --version >/dev/null 2>&1 && $(BIN)/python -c "$(SUITABLE)"; \
+	then keep=""; else keep="--clear"; fi; \
+	"$$python" -m venv $$keep $(VENV)
+	@touch $@
+
+# The build backend is installed first, pinned like the rest, so that no isolated build
+# environment has to be fetched.
+$(VENV)/.stamp-core: $(VENV)/.stamp-python pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) (core) ..."
+	@$(INSTALL) hatchling
+	@$(INSTALL) --no-build-isolation --editable .
+	@touch $@
+
+# The wheels of the core and the server are kept, so that the packaging tests can install
+# the product into empty environments without a network.
+$(VENV)/.stamp-test: $(VENV)/.stamp-core
+	@echo "Setting up $(VENV) (all extras) ..."
+	@$(INSTALL) --no-build-isolation --editable ".[server,torch,transformers,dev,docs]"
+	@mkdir -p $(WHEELS)
+	@$(PIP) wheel --quiet --constraint constraints.txt --no-build-isolation \
+	  --find-links $(WHEELS) --wheel-dir $(WHEELS) ".[server]"
+	@rm -f $(WHEELS)/parallelism_planner-*.whl
+	@touch $@
