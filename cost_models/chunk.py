@@ -1,0 +1,242 @@
+"""A contiguous segment of layers on one pipeline rank: seconds and bytes, for many segments at once.
+
+A mesh (every knob but stage boundaries and the number of fully recomputed layers) gives one `LayerTable`: a row for
+the embedding (row 0), one for each block (rows 1..L) and one for the head with everything after the blocks (row L+1).
+A virtual stage of blocks [a, b) is the row segment [a + 1, b + 1), widened to row 0 on the first and to row L + 1 on
+the last virtual stage. Prefix sums and range maxima answer any number of segments in a few array operations, so the
+search's option tables and the evaluation of one strategy are the same function.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models.schedule import ScheduleName
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+TIME_CAUSES = ("compute", "tp_communication", "cp_communication", "ep_communication", "pp_communication", "dp_communication")
+"""Causes that the duration of a forward or backward is made of, in the order of the parts' leading axis."""
+
+STATIC_CAUSES = ("weights", "gradients", "optimizer")
+"""Causes of the bytes that stay for the whole step, in the order of the parts' leading axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTable:
+    """Costs of every row of one mesh for one micro-batch on one rank; shapes (causes, R) or (R,) with R = L + 2.
+
+    `backward_parts_s` holds input gradient, weight gradient and the mesh's base (selective) recompute;
+    `full_parts_s` is what is added to the backward when a block is recomputed in full instead.
+    `saved_bytes` is kept per micro-batch in flight under the base recompute, `full_saved_bytes` under full recompute;
+    `transient_bytes` is the highest point above the saved tensors while the row runs forward or backward,
+    `full_transient_bytes` the same for a recomputed row (its own saved tensors included).
+    """
+
+    forward_parts_s: Array
+    backward_parts_s: Array
+    base_recompute_s: Array  # the part of backward that is base recompute (reported, already inside)
+    full_parts_s: Array
+    sync_s: Array  # gradient reduction once per step
+    gather_s: Array  # parameter gather once per step (ZeRO-1)
+    optimizer_s: Array
+    static_parts_bytes: Array
+    saved_bytes: Array
+    full_saved_bytes: Array
+    transient_bytes: Array
+    full_transient_bytes: Array
+    step_transient_bytes: Array  # alive only in the optimizer step
+
+    @property
+    def num_blocks(self) -> int:
+        """L, the number of layers that stages are cut from."""
+        return self.saved_bytes.shape[0] - 2
+
+
+@dataclass(frozen=True, slots=True)
+class StepRules:
+    """How the pieces of a step add up under an engine; constants of one mesh."""
+
+    send_s: float = 0.0  # delay of a boundary tensor between neighbouring stages
+    sync_overlap: float = 0.0  # share of the last backward that gradient reduction can hide behind
+    sync_exposed_min: float = 1.0  # share of gradient reduction that can never hide (the last bucket)
+    gather_exposed: float = 1.0  # share of the parameter gather that is not hidden in the next forward
+    step_fixed_s: float = 0.0  # per step, outside everything (norm all-reduce, launch, Python)
+    straggler_factor: float = 1.0  # expected maximum over all ranks, one number a cluster
+    rank_constant_bytes: float = 0.0  # buffers and workspaces of a rank, whatever its layers
+    allocated_limit_bytes: float = float("inf")  # the most allocated bytes whose verdict is still `fits`
+
+
+@dataclass(frozen=True)
+class MeshCosts:
+    """Everything that the choice of stage boundaries and full recompute needs to know about one mesh."""
+
+    schedule: ScheduleName
+    pp: int
+    vpp: int
+    num_micro_batches: int
+    table: LayerTable
+    rules: StepRules
+    uniform_full: bool = True  # the engine takes one number of fully recomputed layers for all stages
+    uniform_chunks: bool = False  # the engine takes only equal numbers of layers per virtual stage
+
+    @cached_property
+    def prefix(self) -> "_Prefix":
+        """Prefix sums and range maxima of the table, built once."""
+        return _Prefix.of(self.table)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkCosts:
+    """Costs of N chunks; every array has shape (N,)."""
+
+    forward_s: Array
+    backward_s: Array
+    sync_s: Array
+    gather_s: Array
+    optimizer_s: Array
+    static_bytes: Array
+    saved_bytes: Array  # per micro-batch in flight
+    transient_bytes: Array  # above static and saved, at the worst instant; may be negative-free (>= 0)
+    step_transient_bytes: Array
+
+
+class _RangeMax:
+    """Sparse table: the maximum of a[start:stop] for many pairs in O(1) each; empty ranges give -inf."""
+
+    def __init__(self, values: Array) -> None:
+        self._levels = [values]
+        width = 1
+        while 2 * width <= values.shape[0]:
+            last = self._levels[-1]
+            self._levels.append(np.maximum(last[:-width], last[width:]))
+            width *= 2
+
+    def query(self, start: Index, stop: Index) -> Array:
+        """Maxima over [start, stop)."""
+        length = stop - start
+        result = np.full(length.shape, -np.inf)
+        level = np.floor(np.log2(np.maximum(length, 1))).astype(np.int64)
+        for k, values in enumerate(self._levels):
+            here = (level == k) & (length > 0)
+            if here.any():
+                left, right = start[here], stop[here] - (1 << k)
+                result[here] = np.maximum(values[left], values[right])
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Prefix:
+    """Prefix sums (R + 1,) of a LayerTable's rows, and range maxima for the highest instant of a chunk."""
+
+    forward: Array
+    backward: Array
+    full: Array
+    sync: Array
+    gather: Array
+    optimizer: Array
+    static: Array
+    saved: Array
+    full_saved: Array
+    step_transient: Array
+    base_peak: _RangeMax  # transient + prefix of saved up to and with the row
+    full_peak: _RangeMax
+
+    @classmethod
+    def of(cls, table: LayerTable) -> "_Prefix":
+        saved, full_saved = _prefix(table.saved_bytes), _prefix(table.full_saved_bytes)
+        return cls(
+            _prefix(table.forward_parts_s.sum(0)),
+            _prefix(table.backward_parts_s.sum(0)),
+            _prefix(table.full_parts_s.sum(0)),
+            _prefix(table.sync_s),
+            _prefix(table.gather_s),
+            _prefix(table.optimizer_s),
+            _prefix(table.static_parts_bytes.sum(0)),
+            saved,
+            full_saved,
+            _prefix(table.step_transient_bytes),
+            _RangeMax(table.transient_bytes + saved[1:]),
+            _RangeMax(table.full_transient_bytes + full_saved[1:]),
+        )
+
+
+def _prefix(values: Array) -> Array:
+    return np.concatenate(([0.0], np.cumsum(values)))
+
+
+def rows_of(blocks_start: Index, blocks_stop: Index, num_blocks: int) -> tuple[Index, Index]:
+    """Row segment of virtual stages that hold blocks [start, stop): edges widen to the embedding and the head."""
+    start = np.where(blocks_start == 0, 0, blocks_start + 1)
+    stop = np.where(blocks_stop == num_blocks, num_blocks + 2, blocks_stop + 1)
+    return start, stop
+
+
+def chunk_costs(mesh: MeshCosts, blocks_start: Index, blocks_stop: Index, full_layers: Index) -> ChunkCosts:
+    """Costs of N chunks of blocks [start, stop) whose first `full_layers` blocks are fully recomputed.
+
+    The worst instant of a chunk is max over its rows of (transient of the row - saved tensors of the rows after it,
+    which its own micro-batch has already released), so memory = static + in flight x saved + that.
+    """
+    prefix, num_blocks = mesh.prefix, mesh.table.num_blocks
+    start, stop = rows_of(blocks_start, blocks_stop, num_blocks)
+    first_block = blocks_start + 1
+    split = first_block + np.minimum(full_layers, blocks_stop - blocks_start)
+
+    def total(sums: Array) -> Array:
+        return sums[stop] - sums[start]
+
+    def over_full(sums: Array) -> Array:
+        return sums[split] - sums[first_block]
+
+    saved = total(prefix.saved) + over_full(prefix.full_saved) - over_full(prefix.saved)
+    behind = prefix.saved[stop] - prefix.saved[split]
+    edge = prefix.base_peak.query(start, np.where(start < first_block, start + 1, start)) - prefix.saved[first_block]
+    highest = np.maximum.reduce(
+        [
+            prefix.base_peak.query(split, stop) - prefix.saved[stop],
+            prefix.full_peak.query(first_block, split) - prefix.full_saved[split] - behind,
+            edge - over_full(prefix.full_saved) - behind,
+            np.zeros(start.shape),
+        ]
+    )
+    return ChunkCosts(
+        total(prefix.forward),
+        total(prefix.backward) + over_full(prefix.full),
+        total(prefix.sync),
+        total(prefix.gather),
+        total(prefix.optimizer),
+        total(prefix.static),
+        saved,
+        highest,
+        total(prefix.step_transient),
+    )
+
+
+def exposed_sync_s(rules: StepRules, sync_s: Array, window_s: Array) -> Array:
+    """Gradient reduction that is left after the last backward: what does not fit in the window, at least one bucket."""
+    exposed: Array = np.maximum(rules.sync_exposed_min * sync_s, sync_s - rules.sync_overlap * window_s)
+    return exposed
+
+
+def step_tail_s(rules: StepRules, gather_s: Array, optimizer_s: Array) -> Array:
+    """Seconds of a rank after the barrier of gradient clipping: optimizer and exposed parameter gather."""
+    tail: Array = optimizer_s + rules.gather_exposed * gather_s
+    return tail
+
+
+def rank_peak_bytes(rules: StepRules, chunks: ChunkCosts, in_flight: Array) -> Array:
+    """Highest allocated bytes of a rank: the maximum over the pipeline phase and the optimizer step.
+
+    `chunks` arrays have shape (v, ...), `in_flight` shape (vectors, v): the Pareto-maximal counts of micro-batches in
+    flight per chunk (see cost_models.schedule.in_flight).
+    """
+    static = chunks.static_bytes.sum(0) + rules.rank_constant_bytes
+    held = np.tensordot(in_flight, chunks.saved_bytes, axes=(1, 0)).max(0)
+    running = static + held + chunks.transient_bytes.max(0)
+    stepping = static + chunks.step_transient_bytes.sum(0)
+    peak: Array = np.maximum(running, stepping)
+    return peak

@@ -1,0 +1,39 @@
+"""Operators: what each family counts, one family a file. `AnyOperator` is the tagged union that files hold."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from cost_models.operators.attention import Attention
+from cost_models.operators.convolution import BatchNorm, Conv2d, Pool
+from cost_models.operators.elementwise import Activation, Residual, Rope, Scale
+from cost_models.operators.embedding import Embedding
+from cost_models.operators.linear import Linear
+from cost_models.operators.loss import ClassLoss, CrossEntropy, LmHead
+from cost_models.operators.moe import Combine, Dispatch, GroupedLinear, Router
+from cost_models.operators.norm import Norm
+from cost_models.operators.state_space import CausalConv, StateSpaceScan
+
+AnyOperator = Annotated[
+    Activation
+    | Attention
+    | BatchNorm
+    | CausalConv
+    | ClassLoss
+    | Combine
+    | Conv2d
+    | CrossEntropy
+    | Dispatch
+    | Embedding
+    | GroupedLinear
+    | Linear
+    | LmHead
+    | Norm
+    | Pool
+    | Residual
+    | Rope
+    | Router
+    | Scale
+    | StateSpaceScan,
+    Field(discriminator="family"),
+]

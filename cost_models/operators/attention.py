@@ -1,0 +1,167 @@
+"""Scaled dot-product attention over heads: causal, windowed, cross; flash or materialised scores; context parallel."""
+
+from typing import Literal
+
+import numpy as np
+
+from cost_models.operators.base import (
+    Axis,
+    Collective,
+    DtypeRole,
+    Kernel,
+    KernelKind,
+    Message,
+    Operator,
+    ParameterGroup,
+    Phase,
+    Shard,
+    Split,
+    Style,
+    Tensor,
+    Transient,
+)
+from cost_models.units import Num
+
+FLASH_BACKWARD_FACTOR = 2.5
+"""FlashAttention-2 (Dao 2023, section 4): backward makes 5 matmuls to forward's 2, as it recomputes Q K^T."""
+
+
+class Attention(Operator):
+    """softmax(Q K^T) V for one layer; inputs are the tensors q, k, v.
+
+    `window` limits how far back a query looks (0: all), `cross` reads keys of the other stack, `relative_buckets`
+    holds a learned relative bias of buckets x heads (T5, first layer of a stack only).
+    """
+
+    family: Literal["attention"] = "attention"
+    heads: int
+    kv_heads: int
+    qk_dim: int
+    v_dim: int
+    causal: bool = True
+    window: int = 0
+    cross: bool = False
+    dropout: bool = False
+    relative_buckets: int = 0
+    sinks: bool = False
+
+    def parameters(self) -> tuple[ParameterGroup, ...]:
+        """Relative bias tables and attention sinks, where the layer has them."""
+        groups = []
+        if self.relative_buckets:
+            elements = self.relative_buckets * self.heads
+            groups.append(ParameterGroup(f"{self.name}.relative_bias", elements, Split.TP, matrix=False))
+        if self.sinks:
+            groups.append(ParameterGroup(f"{self.name}.sinks", self.heads, Split.TP, matrix=False))
+        return tuple(groups)
+
+    def _key_len(self, at: Shard) -> Num:
+        return at.context_len if self.cross else at.seq_len
+
+    def _attended(self, at: Shard) -> Num:
+        """Mean number of keys a query looks at: half under a causal mask, at most the window."""
+        keys = self._key_len(at)
+        if self.cross or not self.causal:
+            return np.minimum(keys, 2.0 * self.window) if self.window else keys
+        if not self.window:
+            return keys / 2.0
+        window = np.minimum(self.window, keys)
+        return window - window * window / (2.0 * keys)
+
+    def model_flops(self, at: Shard) -> Num:
+        """2 (d_qk + d_v) FLOPs per query, attended key and head."""
+        queries = at.sequences * at.seq_len
+        return 2.0 * queries * self._attended(at) * self.heads * (self.qk_dim + self.v_dim)
+
+    def _qkv_elements(self, at: Shard) -> tuple[Num, Num, Num]:
+        kv_ways = np.minimum(at.tp, self.kv_heads)
+        key_tokens = at.context_tokens if self.cross else at.tokens
+        q = at.tokens * self.heads * self.qk_dim / at.tp
+        k = key_tokens * self.kv_heads * self.qk_dim / kv_ways
+        v = key_tokens * self.kv_heads * self.v_dim / kv_ways
+        return q, k, v
+
+    def _scores(self, at: Shard) -> Num:
+        return at.tokens * self._key_len(at) * self.heads / at.tp
+
+    def elements_in(self, at: Shard) -> Num:
+        """q, k and v on one rank."""
+        return sum(self._qkv_elements(at))
+
+    def elements_out(self, at: Shard) -> Num:
+        """The attention output on one rank."""
+        return at.tokens * self.heads * self.v_dim / at.tp
+
+    def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
+        """Flash skips masked blocks and re-reads nothing; the unfused path makes the full square in passes."""
+        moved = (self.elements_in(at) + self.elements_out(at)) * style.compute_bytes
+        m, n, k = at.seq_len / at.cp, self._key_len(at), float(self.qk_dim)
+        if style.flash_attention:
+            flops = self.model_flops(at) / (at.tp * at.cp)
+            back = FLASH_BACKWARD_FACTOR * flops
+            return (
+                Kernel(Phase.FORWARD, KernelKind.ATTENTION, flops, moved, m, n, k),
+                Kernel(Phase.INPUT_GRADIENT, KernelKind.ATTENTION, back, 2.0 * moved, m, n, k),
+            )
+        scores = self._scores(at)
+        flops = 2.0 * scores * (self.qk_dim + self.v_dim)
+        passes = scores * (2.0 * style.compute_bytes + (8.0 if style.softmax_fp32_copy else style.compute_bytes))
+        heads = at.sequences * self.heads / at.tp
+        return (
+            Kernel(Phase.FORWARD, KernelKind.GEMM, flops, moved, m, n, k, heads),
+            Kernel(Phase.FORWARD, KernelKind.MEMORY, 0.0, passes, count=3.0),
+            Kernel(Phase.INPUT_GRADIENT, KernelKind.GEMM, 2.0 * flops, 2.0 * moved, m, n, k, heads),
+            Kernel(Phase.INPUT_GRADIENT, KernelKind.MEMORY, 0.0, 1.5 * passes, count=3.0),
+        )
+
+    def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
+        """Flash: q, k, v, output and the fp32 log-sum-exp. Unfused: the probabilities (Korthikanti 2022, eq. 1)."""
+        q, k, v = self._qkv_elements(at)
+        names = (*self.inputs, *("q", "k", "v")[len(self.inputs) :])
+        held = [Tensor(names[0], q), Tensor(names[1], k), Tensor(names[2], v)]
+        if style.flash_attention:
+            lse = at.tokens * self.heads / at.tp
+            return (*held, Tensor(self.name, self.elements_out(at)), Tensor(f"{self.name}.lse", lse, DtypeRole.FP32))
+        scores = self._scores(at)
+        held.append(Tensor(f"{self.name}.probabilities", scores))
+        if style.softmax_fp32_copy:
+            held.append(Tensor(f"{self.name}.probabilities_fp32", scores, DtypeRole.FP32))
+        if self.dropout and style.dropout:
+            held.append(Tensor(f"{self.name}.dropout_mask", scores, DtypeRole.BYTE))
+            held.append(Tensor(f"{self.name}.dropped", scores))
+        return tuple(held)
+
+    def messages(self, at: Shard, style: Style) -> tuple[Message, ...]:
+        """Context parallel: a ring of key/value blocks, one gather of them, or all-to-all over heads (Ulysses)."""
+        q, k, v = self._qkv_elements(at)
+        keys = (k + v) * style.compute_bytes
+        if style.cp_kind == "ring":
+            hops = np.maximum(np.asarray(at.cp) - 1.0, 0.0)
+            return (
+                Message(Phase.FORWARD, Collective.SEND_RECEIVE, Axis.CP, keys, hops, "cp_ring"),
+                Message(Phase.INPUT_GRADIENT, Collective.SEND_RECEIVE, Axis.CP, 2.0 * keys, hops, "cp_ring"),
+            )
+        if style.cp_kind == "allgather":
+            whole = keys * at.cp
+            return (
+                Message(Phase.FORWARD, Collective.ALL_GATHER, Axis.CP, whole),
+                Message(Phase.INPUT_GRADIENT, Collective.ALL_GATHER, Axis.CP, whole),
+                Message(Phase.INPUT_GRADIENT, Collective.REDUCE_SCATTER, Axis.CP, whole),
+            )
+        moved = (q + self.elements_out(at)) * style.compute_bytes + keys
+        return (
+            Message(Phase.FORWARD, Collective.ALL_TO_ALL, Axis.CP, moved, 1.0),
+            Message(Phase.INPUT_GRADIENT, Collective.ALL_TO_ALL, Axis.CP, moved, 1.0),
+        )
+
+    def transient(self, at: Shard, style: Style) -> Transient:
+        """Flash holds gradients only; the unfused path also holds scores and their gradient, in fp32 where upcast."""
+        inside, outside = self.elements_in(at), self.elements_out(at)
+        forward, backward = outside * style.compute_bytes, (inside + outside) * style.compute_bytes
+        if style.cp_kind == "allgather":
+            gathered = np.where(np.asarray(at.cp) > 1, inside * (at.cp - 1.0) * style.compute_bytes, 0.0)
+            forward, backward = forward + gathered, backward + 2.0 * gathered
+        if not style.flash_attention:
+            each = 4.0 if style.softmax_fp32_copy else style.compute_bytes
+            forward, backward = forward + self._scores(at) * each, backward + 2.0 * self._scores(at) * each
+        return Transient(forward, backward)

@@ -1,0 +1,141 @@
+"""Convolutional networks: convolution, batch normalisation, pooling. `downsample` is the cumulative stride so far."""
+
+import math
+from typing import Literal
+
+from cost_models.operators.base import (
+    DtypeRole,
+    Kernel,
+    KernelKind,
+    Operator,
+    ParameterGroup,
+    Phase,
+    Shard,
+    Style,
+    Tensor,
+    memory_kernels,
+)
+from cost_models.units import Num
+
+
+def positions(at: Shard, downsample: int) -> Num:
+    """Spatial positions of one micro-batch after a cumulative stride of `downsample`."""
+    side = math.ceil(at.image_size / downsample)
+    return at.sequences * float(side * side)
+
+
+class Conv2d(Operator):
+    """A square convolution; `downsample` is the cumulative stride after it."""
+
+    family: Literal["conv2d"] = "conv2d"
+    in_channels: int
+    out_channels: int
+    kernel_size: int
+    stride: int = 1
+    downsample: int
+    groups: int = 1
+    bias: bool = False
+
+    def parameters(self) -> tuple[ParameterGroup, ...]:
+        """out x in / groups x kernel^2, and a bias."""
+        weight = self.out_channels * self.in_channels // self.groups * self.kernel_size**2
+        found = [ParameterGroup(f"{self.name}.weight", weight)]
+        if self.bias:
+            found.append(ParameterGroup(f"{self.name}.bias", self.out_channels, matrix=False))
+        return tuple(found)
+
+    def elements_in(self, at: Shard) -> Num:
+        """Positions before the stride x input channels."""
+        return positions(at, max(self.downsample // self.stride, 1)) * self.in_channels
+
+    def elements_out(self, at: Shard) -> Num:
+        """Positions after the stride x output channels."""
+        return positions(at, self.downsample) * self.out_channels
+
+    def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
+        """As an implicit GEMM of positions x out channels x (in channels x kernel^2)."""
+        m, n = positions(at, self.downsample), float(self.out_channels)
+        k = self.in_channels / self.groups * self.kernel_size**2
+        flops = 2.0 * m * n * k
+        moved = (self.elements_in(at) + self.elements_out(at) + n * k) * style.compute_bytes
+        convolution = KernelKind.CONVOLUTION
+        return (
+            Kernel(Phase.FORWARD, convolution, flops, moved, m, n, k),
+            Kernel(Phase.INPUT_GRADIENT, convolution, flops, moved, m, k, n),
+            Kernel(Phase.WEIGHT_GRADIENT, convolution, flops, moved, k, n, m),
+        )
+
+    def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
+        """Its input."""
+        return (Tensor(self.inputs[0], self.elements_in(at)),)
+
+    def model_flops(self, at: Shard) -> Num:
+        """2 x positions x weights."""
+        weight = self.out_channels * self.in_channels / self.groups * self.kernel_size**2
+        return 2.0 * positions(at, self.downsample) * weight
+
+
+class BatchNorm(Operator):
+    """Batch normalisation over positions; statistics are buffers, not parameters."""
+
+    family: Literal["batch_norm"] = "batch_norm"
+    channels: int
+    downsample: int
+
+    def parameters(self) -> tuple[ParameterGroup, ...]:
+        """Weight and bias per channel."""
+        return tuple(
+            ParameterGroup(f"{self.name}.{part}", self.channels, matrix=False) for part in ("weight", "bias")
+        )
+
+    def elements_in(self, at: Shard) -> Num:
+        """Positions x channels."""
+        return positions(at, self.downsample) * self.channels
+
+    def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
+        """Two reads and a write forward; three reads and a write backward, in two passes."""
+        moved = self.elements_in(at) * style.compute_bytes
+        return memory_kernels(3.0 * moved, 5.0 * moved)
+
+    def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
+        """Its input and the batch statistics."""
+        return (
+            Tensor(self.inputs[0], self.elements_in(at)),
+            Tensor(f"{self.name}.statistics", 2.0 * self.channels, DtypeRole.FP32),
+        )
+
+
+class Pool(Operator):
+    """ReLU, max or average pooling over positions; `saves` says what backward needs."""
+
+    family: Literal["pool"] = "pool"
+    kind: Literal["relu", "max", "average", "add"] = "relu"
+    channels: int
+    downsample: int
+    stride: int = 1
+
+    def elements_in(self, at: Shard) -> Num:
+        """Positions before the stride x channels."""
+        return positions(at, max(self.downsample // self.stride, 1)) * self.channels
+
+    def elements_out(self, at: Shard) -> Num:
+        """Positions after the stride x channels (one for a global average)."""
+        if self.kind == "average":
+            return at.sequences * self.channels
+        return positions(at, self.downsample) * self.channels
+
+    def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
+        """One read and one write each way (two reads for an addition)."""
+        moved = (self.elements_in(at) + self.elements_out(at)) * style.compute_bytes
+        return memory_kernels(1.5 * moved if self.kind == "add" else moved, moved)
+
+    def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
+        """ReLU: its output; max pooling: its input and the int64 positions of the maxima; others nothing."""
+        if self.kind == "relu":
+            return (Tensor(self.name, self.elements_out(at)),)
+        if self.kind == "max":
+            return (
+                Tensor(self.inputs[0], self.elements_in(at)),
+                Tensor(f"{self.name}.indices", self.elements_out(at), DtypeRole.INT64),
+            )
+        return ()

@@ -1,0 +1,119 @@
+"""Operators that touch every element once: activations, residual additions, rotary embedding, dropout."""
+
+from typing import Literal
+
+from cost_models.operators.base import (
+    DtypeRole,
+    Kernel,
+    Operator,
+    Shard,
+    Style,
+    Tensor,
+    Transient,
+    expert_rows,
+    memory_kernels,
+)
+from cost_models.units import Num
+
+
+class Activation(Operator):
+    """A point-wise function of `width` features inside a tensor-parallel region; `gated` multiplies two halves.
+
+    Reads 2 x width when gated. Fused it keeps its input only; unfused it also keeps the function's value (gated) or
+    `unfused_copies` tensors of its width (GPT-2's tanh GELU in plain operators keeps 4).
+    """
+
+    family: Literal["activation"] = "activation"
+    function: str = "silu"
+    width: int
+    gated: bool = False
+    expert_top_k: int = 0
+    """Above 0 the rows are routed copies of tokens on an expert rank."""
+    unfused_copies: int = 1
+
+    def _rows(self, at: Shard, style: Style) -> Num:
+        if self.expert_top_k:
+            return expert_rows(at, style, self.expert_top_k) / at.etp
+        return at.tokens / at.tp
+
+    def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
+        """Reads its inputs and writes its output; backward reads both and writes the input gradients."""
+        element = self._rows(at, style) * self.width * style.compute_bytes
+        reads = 2.0 if self.gated else 1.0
+        passes = 1.0 if style.fused_activation else 2.0
+        return memory_kernels((reads + 1.0) * element * passes, (2.0 * reads + 1.0) * element * passes)
+
+    def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
+        """Its inputs (one storage if one tensor feeds it)."""
+        elements = self._rows(at, style) * self.width
+        whole = 2.0 * elements if self.gated and len(self.inputs) == 1 else elements
+        held = [Tensor(name, whole) for name in self.inputs]
+        if not style.fused_activation:
+            copies = 1.0 if self.gated else float(self.unfused_copies)
+            held.append(Tensor(f"{self.name}.inner", copies * elements))
+        return tuple(held)
+
+    def transient(self, at: Shard, style: Style) -> Transient:
+        """Output forward, gradients of input and output backward."""
+        element = self._rows(at, style) * self.width * style.compute_bytes
+        return Transient(element, element * (3.0 if self.gated else 2.0))
+
+
+class Residual(Operator):
+    """x + f(x) over the residual stream, with the dropout mask of the branch where the model drops out."""
+
+    family: Literal["residual"] = "residual"
+    width: int
+    dropout: bool = False
+
+    def elements_in(self, at: Shard) -> Num:
+        """Elements of the residual stream on one rank."""
+        return at.sp_tokens * self.width
+
+    def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
+        """Two reads and a write forward; the gradient passes through, with one masked copy under dropout."""
+        moved = self.elements_in(at) * style.compute_bytes
+        return memory_kernels(3.0 * moved, (2.0 if self.dropout else 1.0) * moved)
+
+    def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
+        """One byte an element for the dropout mask."""
+        if not (self.dropout and style.dropout):
+            return ()
+        return (Tensor(f"{self.name}.dropout_mask", self.elements_in(at), DtypeRole.BYTE),)
+
+
+class Rope(Operator):
+    """Rotary position embedding on `width` features of queries and keys; `max_shards` limits the key heads' share."""
+
+    family: Literal["rope"] = "rope"
+    width: int
+
+    def elements_in(self, at: Shard) -> Num:
+        """Rotated elements on one rank."""
+        return at.tokens * self.width / at.tp
+
+    def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
+        """One fused pass, or about three with rotate-half copies."""
+        moved = self.elements_in(at) * style.compute_bytes * (1.0 if style.fused_rope else 3.0)
+        return memory_kernels(2.0 * moved, 2.0 * moved)
+
+
+class Scale(Operator):
+    """A point-wise pass over `width` features of the residual stream that keeps its input (soft caps, gates)."""
+
+    family: Literal["scale"] = "scale"
+    width: int
+    reads: int = 1
+
+    def elements_in(self, at: Shard) -> Num:
+        """Elements on one rank, inside a tensor-parallel region."""
+        return at.tokens * self.width / at.tp
+
+    def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
+        """One read per input and one write."""
+        moved = self.elements_in(at) * style.compute_bytes
+        return memory_kernels((self.reads + 1.0) * moved, (2.0 * self.reads + 1.0) * moved)
+
+    def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
+        """Its inputs."""
+        return tuple(Tensor(name, self.elements_in(at)) for name in self.inputs)

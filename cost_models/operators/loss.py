@@ -1,0 +1,164 @@
+"""The language-model head over the vocabulary and the cross-entropy loss."""
+
+from typing import Literal
+
+import numpy as np
+
+from cost_models.operators.base import (
+    Axis,
+    Collective,
+    DtypeRole,
+    Kernel,
+    KernelKind,
+    Message,
+    Operator,
+    ParameterGroup,
+    Phase,
+    Shard,
+    Split,
+    Style,
+    Tensor,
+    Transient,
+    padded_vocabulary,
+)
+from cost_models.units import Num
+
+
+class LmHead(Operator):
+    """Logits = x W^T over the padded vocabulary, divided by columns over tensor-parallel ranks.
+
+    `tie` names the table it shares with the embedding: the elements count once, but are stored on both stages.
+    """
+
+    family: Literal["lm_head"] = "lm_head"
+    vocab_size: int
+    width: int
+    tie: str = ""
+    bias: bool = False
+
+    def parameters(self) -> tuple[ParameterGroup, ...]:
+        """The output matrix and its bias."""
+        rows = self.vocab_size
+        found = [
+            ParameterGroup(f"{self.name}.weight", rows * self.width, Split.VOCABULARY, rows=rows, tie=self.tie)
+        ]
+        if self.bias:
+            found.append(ParameterGroup(f"{self.name}.bias", rows, Split.VOCABULARY, rows=rows, matrix=False))
+        return tuple(found)
+
+    def _columns(self, at: Shard, style: Style) -> Num:
+        return padded_vocabulary(self.vocab_size, at.tp, style) / at.tp
+
+    def elements_in(self, at: Shard) -> Num:
+        """Tokens x hidden, whole over the tensor-parallel group."""
+        return at.tokens * self.width
+
+    def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
+        """2 m n k FLOPs for each of output, input gradient and weight gradient."""
+        m, n, k = at.tokens, self._columns(at, style), float(self.width)
+        flops, moved = 2.0 * m * n * k, (m * k + k * n + m * n) * style.compute_bytes
+        return (
+            Kernel(Phase.FORWARD, KernelKind.GEMM, flops, moved, m, n, k),
+            Kernel(Phase.INPUT_GRADIENT, KernelKind.GEMM, flops, moved, m, k, n),
+            Kernel(Phase.WEIGHT_GRADIENT, KernelKind.GEMM, flops, moved, k, n, m),
+        )
+
+    def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
+        """Its input, sequence-sharded where the engine gathers again."""
+        elements = self.elements_in(at)
+        return (Tensor(self.inputs[0], elements / at.sp_ways if style.sp_saves_shard else elements),)
+
+    def messages(self, at: Shard, style: Style) -> tuple[Message, ...]:
+        """As a column-parallel linear."""
+        payload = self.elements_in(at) * style.compute_bytes
+        sp = np.asarray(at.sp) > 0
+        with_sp, without = np.where(sp, payload, 0.0), np.where(sp, 0.0, payload)
+        return (
+            Message(Phase.FORWARD, Collective.ALL_GATHER, Axis.TP, with_sp),
+            Message(Phase.INPUT_GRADIENT, Collective.REDUCE_SCATTER, Axis.TP, with_sp),
+            Message(Phase.INPUT_GRADIENT, Collective.ALL_REDUCE, Axis.TP, without),
+        )
+
+    def transient(self, at: Shard, style: Style) -> Transient:
+        """Logits forward (a chunk of them where the loss is chunked); gradients of input and gathered input backward."""
+        logits = at.tokens * self._columns(at, style) / style.cross_entropy_chunks * style.compute_bytes
+        inside = self.elements_in(at) * style.compute_bytes
+        return Transient(logits, logits + inside)
+
+    def model_flops(self, at: Shard) -> Num:
+        """2 x tokens x hidden x vocabulary (unpadded)."""
+        return 2.0 * at.sequences * at.seq_len * self.vocab_size * self.width
+
+
+class CrossEntropy(Operator):
+    """Vocabulary-parallel cross entropy over logits in fp32 (Megatron-LM's vocab_parallel_cross_entropy).
+
+    Unfused it keeps the fp32 softmax (4 bytes per token and local vocabulary entry) and holds an fp32 copy while it
+    runs; fused it works in place on the logits; chunked, only one chunk of tokens is ever alive.
+    """
+
+    family: Literal["cross_entropy"] = "cross_entropy"
+    vocab_size: int
+    soft_cap: bool = False
+
+    def _entries(self, at: Shard, style: Style) -> Num:
+        return at.tokens * padded_vocabulary(self.vocab_size, at.tp, style) / at.tp
+
+    def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
+        """About three passes over the logits each way, one when fused."""
+        entries = self._entries(at, style)
+        passes = 1.0 if style.fused_cross_entropy else 3.0
+        each = (2.0 * style.compute_bytes if style.fused_cross_entropy else 8.0) * passes
+        return (
+            Kernel(Phase.FORWARD, KernelKind.MEMORY, 0.0, entries * each, count=passes, fp32=True),
+            Kernel(Phase.INPUT_GRADIENT, KernelKind.MEMORY, 0.0, entries * each, count=passes, fp32=True),
+        )
+
+    def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
+        """The softmax: fp32, or the logits' own storage when fused; none of it when chunked."""
+        if style.cross_entropy_chunks > 1:
+            return (Tensor(f"{self.name}.loss", at.tokens, DtypeRole.FP32),)
+        entries = self._entries(at, style)
+        if style.fused_cross_entropy or not style.logits_fp32:
+            return (Tensor("logits", entries),)
+        held = [Tensor(f"{self.name}.softmax", entries, DtypeRole.FP32)]
+        if self.soft_cap:
+            held.append(Tensor(f"{self.name}.capped", entries, DtypeRole.FP32))
+        return tuple(held)
+
+    def transient(self, at: Shard, style: Style) -> Transient:
+        """Unfused: the compute-dtype logits beside the fp32 copy forward; their compute-dtype gradient backward."""
+        entries = self._entries(at, style) / style.cross_entropy_chunks
+        if style.fused_cross_entropy:
+            return Transient(0.0, 0.0)
+        if style.cross_entropy_chunks > 1:
+            return Transient(entries * 8.0, entries * (4.0 + style.compute_bytes))
+        return Transient(entries * style.compute_bytes, entries * style.compute_bytes)
+
+    def messages(self, at: Shard, style: Style) -> tuple[Message, ...]:
+        """Three small all-reduces over tokens: maximum, target logit, sum of exponentials."""
+        payload = at.tokens * 4.0
+        return (Message(Phase.FORWARD, Collective.ALL_REDUCE, Axis.TP, payload, 3.0),)
+
+
+class ClassLoss(Operator):
+    """Cross entropy over a few classes, one row per sample; costs a launch."""
+
+    family: Literal["class_loss"] = "class_loss"
+    classes: int
+
+    def elements_in(self, at: Shard) -> Num:
+        """Samples x classes."""
+        return at.sequences * self.classes
+
+    def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
+        """Two small passes."""
+        moved = self.elements_in(at) * 8.0
+        return (
+            Kernel(Phase.FORWARD, KernelKind.MEMORY, 0.0, moved),
+            Kernel(Phase.INPUT_GRADIENT, KernelKind.MEMORY, 0.0, moved),
+        )
+
+    def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
+        """The log-softmax."""
+        return (Tensor(f"{self.name}.log_softmax", self.elements_in(at), DtypeRole.FP32),)

@@ -1,0 +1,208 @@
+"""Mixture of experts: router, dispatch of tokens to expert ranks, grouped linears, combine."""
+
+from typing import Literal
+
+import numpy as np
+
+from cost_models.operators.base import (
+    Axis,
+    Collective,
+    DtypeRole,
+    Kernel,
+    KernelKind,
+    Message,
+    Operator,
+    ParameterGroup,
+    Phase,
+    Shard,
+    Split,
+    Style,
+    Tensor,
+    Transient,
+    expert_rows,
+    memory_kernels,
+)
+from cost_models.units import Num
+
+
+class Router(Operator):
+    """Scores every token against every expert and keeps the top_k; a full copy on every rank, in fp32 where asked."""
+
+    family: Literal["router"] = "router"
+    hidden: int
+    experts: int
+    top_k: int
+    bias: bool = False
+    shared_gate: bool = False
+    """A sigmoid gate of hidden x 1 on the shared expert (Qwen2-MoE)."""
+
+    def parameters(self) -> tuple[ParameterGroup, ...]:
+        """The gate matrix, its bias and the shared expert's gate."""
+        found = [ParameterGroup(f"{self.name}.weight", self.hidden * self.experts)]
+        if self.bias:
+            found.append(ParameterGroup(f"{self.name}.bias", self.experts, matrix=False))
+        if self.shared_gate:
+            found.append(ParameterGroup(f"{self.name}.shared_gate", self.hidden))
+        return tuple(found)
+
+    def elements_in(self, at: Shard) -> Num:
+        """Tokens of the rank x hidden."""
+        return at.sp_tokens * self.hidden
+
+    def elements_out(self, at: Shard) -> Num:
+        """Scores of every expert."""
+        return at.sp_tokens * self.experts
+
+    def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
+        """The gate's GEMM and the top-k pass."""
+        m, n, k = at.sp_tokens, float(self.experts), float(self.hidden)
+        each = 4.0 if style.router_fp32 else style.compute_bytes
+        flops, moved = 2.0 * m * n * k, (m * k + n * k + m * n) * each
+        fp32 = style.router_fp32
+        return (
+            Kernel(Phase.FORWARD, KernelKind.GEMM, flops, moved, m, n, k, fp32=fp32),
+            Kernel(Phase.FORWARD, KernelKind.MEMORY, 0.0, 6.0 * m * n * 4.0, count=4.0),
+            Kernel(Phase.INPUT_GRADIENT, KernelKind.GEMM, flops, moved, m, k, n, fp32=fp32),
+            Kernel(Phase.WEIGHT_GRADIENT, KernelKind.GEMM, flops, moved, k, n, m, fp32=fp32),
+        )
+
+    def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
+        """Its input (in fp32 where it upcasts), the scores, and the top-k probabilities and indices."""
+        tokens = at.sp_tokens
+        held = [
+            Tensor(self.inputs[0], tokens * self.hidden),
+            Tensor(f"{self.name}.scores", tokens * self.experts, DtypeRole.FP32),
+            Tensor(f"{self.name}.top_k", tokens * self.top_k, DtypeRole.FP32),
+            Tensor(f"{self.name}.indices", tokens * self.top_k, DtypeRole.INT64),
+        ]
+        return tuple(held)
+
+    def model_flops(self, at: Shard) -> Num:
+        """2 x tokens x hidden x experts (and the shared expert's gate)."""
+        return 2.0 * at.sequences * at.seq_len * self.hidden * (self.experts + int(self.shared_gate))
+
+
+class _Exchange(Operator):
+    """Shared by dispatch and combine: permute the routed copies and move them between expert ranks."""
+
+    hidden: int
+    top_k: int
+
+    def elements_in(self, at: Shard) -> Num:
+        """Tokens of the rank x hidden."""
+        return at.sp_tokens * self.hidden
+
+    def _copies(self, at: Shard, style: Style) -> Num:
+        return expert_rows(at, style, self.top_k) * self.hidden
+
+    def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
+        """Permutation before and after the exchange: a read and a write of every copy, both ways."""
+        moved = self._copies(at, style) * style.compute_bytes
+        return memory_kernels(4.0 * moved, 4.0 * moved)
+
+    def _exchange(self, at: Shard, style: Style, forward_bytes: float, backward_bytes: float) -> tuple[Message, ...]:
+        sent = at.sp_tokens * self.top_k * self.hidden * at.load
+        fan_out = self.top_k if style.deduplicated_dispatch else 0
+        etp = at.sp_tokens * self.top_k * self.hidden * at.etp * style.compute_bytes * (np.asarray(at.etp) > 1)
+        forward, backward = Phase.FORWARD, Phase.INPUT_GRADIENT
+        to_all, cls = Collective.ALL_TO_ALL, "ep_dispatch"
+        inward = isinstance(self, Dispatch)
+        gather, scatter = Collective.ALL_GATHER, Collective.REDUCE_SCATTER
+        return (
+            Message(forward, to_all, Axis.EP, sent * forward_bytes, 1.0, cls, fan_out),
+            Message(backward, to_all, Axis.EP, sent * backward_bytes, 1.0, cls, fan_out),
+            Message(forward, gather if inward else scatter, Axis.ETP, etp),
+            Message(backward, scatter if inward else gather, Axis.ETP, etp),
+        )
+
+    def transient(self, at: Shard, style: Style) -> Transient:
+        """Send and receive buffers of the exchange."""
+        buffers = 2.0 * self._copies(at, style) * style.compute_bytes
+        return Transient(buffers, buffers)
+
+
+class Dispatch(_Exchange):
+    """Permute tokens by expert and send each copy to its expert's rank (all-to-all over ep)."""
+
+    family: Literal["dispatch"] = "dispatch"
+
+    def messages(self, at: Shard, style: Style) -> tuple[Message, ...]:
+        """Forward in the dispatch dtype, backward (the combine of gradients) in the compute dtype."""
+        return self._exchange(at, style, style.dispatch_bytes, style.compute_bytes)
+
+    def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
+        """The row map of the permutation; the permuted tokens are saved by the experts' first linear."""
+        return (Tensor(f"{self.name}.row_map", at.sp_tokens * self.top_k, DtypeRole.INT64),)
+
+
+class Combine(_Exchange):
+    """Bring the experts' outputs home and add them up, weighted by the router."""
+
+    family: Literal["combine"] = "combine"
+
+    def messages(self, at: Shard, style: Style) -> tuple[Message, ...]:
+        """Forward in the compute dtype; backward (dispatch of gradients) in the compute dtype."""
+        return self._exchange(at, style, style.compute_bytes, style.compute_bytes)
+
+
+class GroupedLinear(Operator):
+    """The same linear for each of `experts`, as one grouped GEMM over the rank's experts.
+
+    Experts are divided over ep; inside an expert `column` divides the outputs over etp, `row` the inputs.
+    """
+
+    family: Literal["grouped_linear"] = "grouped_linear"
+    experts: int
+    top_k: int
+    in_features: int
+    out_features: int
+    split: Literal["column", "row"] = "column"
+    bias: bool = False
+
+    def parameters(self) -> tuple[ParameterGroup, ...]:
+        """experts x in x out."""
+        weight = self.experts * self.in_features * self.out_features
+        found = [ParameterGroup(f"{self.name}.weight", weight, Split.EXPERT)]
+        if self.bias:
+            found.append(
+                ParameterGroup(f"{self.name}.bias", self.experts * self.out_features, Split.EXPERT, matrix=False)
+            )
+        return tuple(found)
+
+    def _shape(self, at: Shard, style: Style) -> tuple[Num, Num, Num]:
+        rows = expert_rows(at, style, self.top_k)
+        n = self.out_features / at.etp if self.split == "column" else float(self.out_features)
+        k = self.in_features / at.etp if self.split == "row" else float(self.in_features)
+        return rows, n, k
+
+    def elements_in(self, at: Shard) -> Num:
+        """Rows cannot be known without the style; transients are given by `transient`."""
+        return 0.0
+
+    def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
+        """2 rows n k FLOPs; the weights of all local experts are read, however few tokens each has."""
+        rows, n, k = self._shape(at, style)
+        local = self.experts / at.ep
+        m = rows / local
+        flops = 2.0 * rows * n * k
+        moved = (rows * k + rows * n + local * n * k) * style.compute_bytes
+        grouped = KernelKind.GROUPED_GEMM
+        return (
+            Kernel(Phase.FORWARD, grouped, flops, moved, m, n, k, local),
+            Kernel(Phase.INPUT_GRADIENT, grouped, flops, moved, m, k, n, local),
+            Kernel(Phase.WEIGHT_GRADIENT, grouped, flops, moved, k, n, m, local),
+        )
+
+    def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
+        """The routed rows it reads."""
+        rows, _, k = self._shape(at, style)
+        return (Tensor(self.inputs[0], rows * k),)
+
+    def transient(self, at: Shard, style: Style) -> Transient:
+        """Output forward; gradients of input and output backward."""
+        rows, n, k = self._shape(at, style)
+        return Transient(rows * n * style.compute_bytes, rows * (n + k) * style.compute_bytes)
+
+    def model_flops(self, at: Shard) -> Num:
+        """2 x tokens x top_k x weights of one expert."""
+        return 2.0 * at.sequences * at.seq_len * self.top_k * self.in_features * self.out_features

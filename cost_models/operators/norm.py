@@ -1,0 +1,76 @@
+"""Normalisations over the hidden width."""
+
+from typing import Literal
+
+import numpy as np
+
+from cost_models.operators.base import (
+    DtypeRole,
+    Kernel,
+    Operator,
+    ParameterGroup,
+    Shard,
+    Split,
+    Style,
+    Tensor,
+    memory_kernels,
+)
+from cost_models.units import Num
+
+
+class Norm(Operator):
+    """RMSNorm or LayerNorm over `width` elements, `groups` times per token (heads for a query/key norm).
+
+    `sharded` norms stand inside a tensor-parallel region, so each rank normalises its own heads; the others run on the
+    sequence-parallel tokens. The weight is a full copy on every rank. `shared_weight` counts one weight of `width` for
+    all groups.
+    """
+
+    family: Literal["norm"] = "norm"
+    kind: Literal["rms", "layer"] = "rms"
+    width: int
+    groups: int = 1
+    sharded: bool = False
+    weight: bool = True
+    bias: bool = False
+    shared_weight: bool = True
+    max_shards: int = 0
+
+    def parameters(self) -> tuple[ParameterGroup, ...]:
+        """Weight and bias of `width` (times groups when each group has its own)."""
+        elements = self.width if self.shared_weight else self.width * self.groups
+        split = Split.TP if self.sharded and not self.shared_weight else Split.NONE
+        found = []
+        if self.weight:
+            found.append(ParameterGroup(f"{self.name}.weight", elements, split, matrix=False))
+        if self.bias:
+            found.append(ParameterGroup(f"{self.name}.bias", elements, split, matrix=False))
+        return tuple(found)
+
+    def _groups(self, at: Shard) -> Num:
+        if not self.sharded:
+            return at.sp_tokens * self.groups
+        ways = np.minimum(at.tp, self.max_shards) if self.max_shards else at.tp
+        return at.tokens * self.groups / ways
+
+    def elements_in(self, at: Shard) -> Num:
+        """Normalised elements on one rank."""
+        return self._groups(at) * self.width
+
+    def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
+        """Reads and writes once fused; about three passes in fp32 otherwise."""
+        moved = self.elements_in(at) * style.compute_bytes
+        passes = 1.0 if style.fused_norm else 3.0
+        return memory_kernels(2.0 * moved * passes, 3.0 * moved * passes)
+
+    def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
+        """Its input and fp32 statistics; unfused RMSNorm keeps an fp32 copy and the normalised tensor instead."""
+        elements, rows = self.elements_in(at), self._groups(at)
+        statistics = Tensor(f"{self.name}.rstd", rows * (2.0 if self.kind == "layer" else 1.0), DtypeRole.FP32)
+        if style.fused_norm or self.kind == "layer":
+            return (Tensor(self.inputs[0], elements), statistics)
+        return (
+            Tensor(f"{self.name}.input_fp32", elements, DtypeRole.FP32),
+            Tensor(f"{self.name}.normalised", elements),
+            statistics,
+        )

@@ -1,0 +1,101 @@
+"""Selective state-space mixers (Mamba 2): short causal convolution and chunked scan."""
+
+from typing import Literal
+
+from cost_models.operators.base import (
+    DtypeRole,
+    Kernel,
+    KernelKind,
+    Operator,
+    ParameterGroup,
+    Phase,
+    Shard,
+    Split,
+    Style,
+    Tensor,
+    memory_kernels,
+)
+from cost_models.units import Num
+
+
+class CausalConv(Operator):
+    """Depth-wise causal convolution of `kernel_size` over `channels`, divided over tensor-parallel ranks."""
+
+    family: Literal["causal_conv"] = "causal_conv"
+    channels: int
+    kernel_size: int = 4
+    bias: bool = True
+
+    def parameters(self) -> tuple[ParameterGroup, ...]:
+        """channels x kernel_size, and a bias."""
+        found = [ParameterGroup(f"{self.name}.weight", self.channels * self.kernel_size, Split.TP, matrix=False)]
+        if self.bias:
+            found.append(ParameterGroup(f"{self.name}.bias", self.channels, Split.TP, matrix=False))
+        return tuple(found)
+
+    def elements_in(self, at: Shard) -> Num:
+        """Tokens x local channels."""
+        return at.tokens * self.channels / at.tp
+
+    def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
+        """One pass forward, two backward."""
+        moved = 2.0 * self.elements_in(at) * style.compute_bytes
+        return memory_kernels(moved, 2.0 * moved)
+
+    def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
+        """Its input."""
+        return (Tensor(self.inputs[0], self.elements_in(at)),)
+
+
+class StateSpaceScan(Operator):
+    """Mamba 2's chunked state-space dual (Dao and Gu 2024, section 6): per head, matmuls inside chunks and a scan of
+    states between them. Inputs: x, B, C, dt of one fused tensor."""
+
+    family: Literal["scan"] = "scan"
+    heads: int
+    head_dim: int
+    state: int
+    groups: int = 1
+    chunk: int = 256
+
+    def parameters(self) -> tuple[ParameterGroup, ...]:
+        """A, D and the step bias: one of each per head."""
+        return tuple(
+            ParameterGroup(f"{self.name}.{part}", self.heads, Split.TP, matrix=False, fp32=part != "dt_bias")
+            for part in ("A_log", "D", "dt_bias")
+        )
+
+    def _flops_per_token(self) -> float:
+        """Multiply-adds x 2: C B^T and its product with x inside a chunk (causal half), states in and out."""
+        inside = self.chunk * (self.groups * self.state + self.heads * self.head_dim)
+        states = 4.0 * self.heads * self.head_dim * self.state
+        return inside + states
+
+    def elements_in(self, at: Shard) -> Num:
+        """x, B, C and dt on one rank."""
+        width = self.heads * self.head_dim + 2 * self.groups * self.state + self.heads
+        return at.tokens * width / at.tp
+
+    def elements_out(self, at: Shard) -> Num:
+        """The mixed values."""
+        return at.tokens * self.heads * self.head_dim / at.tp
+
+    def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
+        """Backward makes twice the forward's matmuls and recomputes the chunk states."""
+        flops = at.tokens * self._flops_per_token() / at.tp
+        moved = (self.elements_in(at) + self.elements_out(at)) * style.compute_bytes
+        return (
+            Kernel(Phase.FORWARD, KernelKind.SCAN, flops, 2.0 * moved, count=5.0),
+            Kernel(Phase.INPUT_GRADIENT, KernelKind.SCAN, 2.5 * flops, 4.0 * moved, count=7.0),
+        )
+
+    def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
+        """Its inputs, and the fp32 states between chunks."""
+        states = at.tokens / self.chunk * self.heads * self.head_dim * self.state / at.tp
+        return (Tensor(self.inputs[0], self.elements_in(at)), Tensor(f"{self.name}.states", states, DtypeRole.FP32))
+
+    def model_flops(self, at: Shard) -> Num:
+        """FLOPs of the chunked algorithm (no common convention counts them; stated in the docs)."""
+        return at.sequences * at.seq_len * self._flops_per_token()
+
+

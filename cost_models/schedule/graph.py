@@ -1,0 +1,230 @@
+"""The fixed graph of a schedule: operations in topological order, each with its predecessors.
+
+An operation has at most two predecessors: the one before it in its rank's list, and the one that makes its
+data: F(micro-batch, g) waits for F(micro-batch, g-1), B(micro-batch, g) for B(micro-batch, g+1), where g is
+the virtual stage chunk * p + rank.  The first backward of a micro-batch waits for its own forward, which its
+rank's list already guarantees.  Operations are sorted by level (longest chain of operations before them), and
+predecessors are stored as distances in that order, which makes the middle of 1F1B and of interleaved 1F1B the
+same block over and over, whatever m is:
+
+    rows = [head] + [cycle] * repeats + [tail]
+
+The block is found, and checked entry by entry, in the graph of a small m; larger m only repeat it more often.
+"""
+
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models.schedule.names import ScheduleName
+from cost_models.schedule.operations import IntArray, Phase, operation_table
+from cost_models.schedule.rules import check_legal
+
+# Groups of p micro-batches of the small graph in which the cycle of interleaved 1F1B is looked for: warm-up and
+# drain take about three, and the cycle must be seen twice.
+_INTERLEAVED_BASE_GROUPS = 5
+# Micro-batches beyond the 2 p of warm-up and drain in the small graph of 1F1B.
+_ONE_F_ONE_B_SPARE = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segment:
+    """Consecutive rows of the graph; all arrays have one entry per row.
+
+    Attributes:
+        slot: place of the row's seconds in `durations.by_slot`.
+        program_offset: distance back to the operation before it on its rank.
+        data_offset: distance back to the operation that makes its data; equal when there is only one predecessor.
+        crosses: 1.0 where the data comes from another rank, else 0.0.
+        level_starts: local rows at which the levels start, and the number of rows at the end.
+    """
+
+    rank: IntArray
+    phase: IntArray
+    chunk: IntArray
+    micro_batch: IntArray
+    slot: IntArray
+    program_offset: IntArray
+    data_offset: IntArray
+    crosses: NDArray[np.float64]
+    level_starts: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return len(self.slot)
+
+    def rows(self, first: int, last: int) -> "Segment":
+        """Rows from first up to last, both of them at the start of a level."""
+        levels = tuple(start - first for start in self.level_starts if first <= start <= last)
+        arrays = (getattr(self, field.name)[first:last] for field in fields(self)[:-1])
+        return Segment(*arrays, levels)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """The graph of one point (schedule, p, v, m); row 0, before the head, is the start of the step at time 0.
+
+    Attributes:
+        head: rows before the cycles; all of the graph when there are no cycles.
+        cycle: the repeated block, with the micro-batches of its first time.
+        tail: rows after the cycles, with the micro-batches that follow `tail_after` cycles.
+        repeats: how often the cycle runs.
+        group: micro-batches per cycle.
+        reach: how many rows before their own start a cycle and the tail refer to.
+        last_offset: distance from the end of the rows to each rank's last operation, shape (p,).
+        level_count: largest number of operations on a path.
+    """
+
+    head: Segment
+    cycle: Segment
+    tail: Segment
+    repeats: int
+    tail_after: int
+    group: int
+    reach: int
+    last_offset: IntArray
+    level_count: int
+
+    def parts(self) -> list[tuple[Segment, int]]:
+        """All segments in order, each with the number to add to its micro-batches."""
+        cycles = [(self.cycle, number * self.group) for number in range(self.repeats)]
+        return [(self.head, 0), *cycles, (self.tail, (self.repeats - self.tail_after) * self.group)]
+
+
+@lru_cache(maxsize=1024)
+def graph(schedule: ScheduleName, p: int, v: int, m: int) -> Graph:
+    """The graph of a legal point; points with many micro-batches share the arrays of a small one."""
+    check_legal(schedule, p, v, m)
+    small_m = m
+    if schedule is ScheduleName.ONE_F_ONE_B:
+        small_m = 2 * p + _ONE_F_ONE_B_SPARE
+    elif schedule is ScheduleName.INTERLEAVED:
+        small_m = _INTERLEAVED_BASE_GROUPS * p
+    if m <= small_m:
+        return _uncut(schedule, p, v, m)
+    small = _cut(schedule, p, v, small_m)
+    if small.repeats == 0:
+        return _uncut(schedule, p, v, m)
+    more = (m - small_m) // small.group
+    levels = small.level_count + more * (len(small.cycle.level_starts) - 1)
+    return replace(small, repeats=small.repeats + more, level_count=levels)
+
+
+@lru_cache(maxsize=128)
+def _cut(schedule: ScheduleName, p: int, v: int, m: int) -> Graph:
+    """The graph with its middle cut into cycles, or uncut when no cycle is seen twice."""
+    whole = _uncut(schedule, p, v, m)
+    rows, starts = whole.head, np.asarray(whole.head.level_starts)
+    group = 1 if schedule is ScheduleName.ONE_F_ONE_B else p
+    # In steady state every rank runs one operation per level: m v forwards and backwards of `group` micro-batches.
+    period = 2 * v * group
+    first_level, seen = _longest_repetition(rows, period, group)
+    cycles = seen // period + 1
+    if seen < period:
+        return whole
+    begin, second, end = starts[[first_level, first_level + period, first_level + cycles * period]].tolist()
+    cycle, tail = rows.rows(begin, second), rows.rows(end, rows.size)
+    reach = max(int((part.data_offset - np.arange(part.size)).max()) for part in (cycle, tail))
+    reach = max(reach, *(int((part.program_offset - np.arange(part.size)).max()) for part in (cycle, tail)))
+    if reach > begin + 1:
+        return whole
+    return replace(
+        whole,
+        head=rows.rows(0, begin),
+        cycle=cycle,
+        tail=tail,
+        repeats=cycles,
+        tail_after=cycles,
+        group=group,
+        reach=reach,
+    )
+
+
+def _longest_repetition(rows: Segment, period: int, group: int) -> tuple[int, int]:
+    """First level and length of the longest run of levels that return `period` levels later, `group` further."""
+    columns = (rows.slot, rows.micro_batch, rows.program_offset, rows.data_offset, rows.crosses.astype(np.int64))
+    table = np.stack(columns, axis=1)
+    step = np.array([0, group, 0, 0, 0])
+    starts = rows.level_starts
+    best = (0, 0)
+    run = 0
+    for level in range(len(starts) - 1 - period):
+        here = table[starts[level] : starts[level + 1]]
+        later = table[starts[level + period] : starts[level + period + 1]]
+        run = run + 1 if np.array_equal(here + step, later) else 0
+        if run > best[1]:
+            best = (level - run + 1, run)
+    return best
+
+
+@lru_cache(maxsize=512)
+def _uncut(schedule: ScheduleName, p: int, v: int, m: int) -> Graph:
+    """The graph as one segment, straight from the operation lists."""
+    table = operation_table(schedule, p, v, m)
+    length = table.phase.shape[1]
+    rank = np.repeat(np.arange(p), length)
+    phase, chunk, micro_batch = (part.ravel() for part in (table.phase, table.chunk, table.micro_batch))
+    data = _data_predecessors(phase, chunk * p + rank, micro_batch, m)
+    level = _levels(data, p, length)
+    order = np.lexsort((rank, level))
+    row = np.empty(p * length, dtype=np.int64)
+    row[order] = np.arange(1, p * length + 1)
+    program_row = np.concatenate(([0], row[:-1]))
+    program_row[::length] = 0
+    data_row = np.where(data >= 0, row[data], program_row)
+    special = np.where(phase == Phase.FORWARD, micro_batch == 0, micro_batch == m - 1)
+    slot = (phase + 2 * special) * (p * v) + rank * v + chunk
+    crosses = np.where(data >= 0, rank[data] != rank, False).astype(np.float64)
+    columns = (rank, phase, chunk, micro_batch, slot, row - program_row, row - data_row, crosses)
+    level_starts = np.searchsorted(level[order], np.arange(level.max() + 2))
+    head = Segment(*(column[order] for column in columns), tuple(level_starts.tolist()))
+    none = head.rows(0, 0)
+    return Graph(
+        head=head,
+        cycle=none,
+        tail=none,
+        repeats=0,
+        tail_after=0,
+        group=1,
+        reach=p * length + 1,
+        last_offset=p * length + 1 - row[length - 1 :: length],
+        level_count=int(level.max()) + 1,
+    )
+
+
+def _data_predecessors(phase: IntArray, stage: IntArray, micro_batch: IntArray, m: int) -> IntArray:
+    """Number of the operation that makes each operation's data, -1 without one."""
+    stages = int(stage.max()) + 1
+    place = np.empty((2, stages, m), dtype=np.int64)
+    place[phase, stage, micro_batch] = np.arange(len(phase))
+    is_forward = phase == Phase.FORWARD
+    source = np.where(is_forward, stage - 1, stage + 1)
+    exists = (source >= 0) & (source < stages)
+    return np.where(exists, place[phase, np.clip(source, 0, stages - 1), micro_batch], -1)
+
+
+def _levels(data: IntArray, p: int, length: int) -> IntArray:
+    """Longest chain of operations before each operation, following every rank's list as far as its data goes."""
+    waits_for = data.tolist()
+    level = [-1] * (p * length)
+    next_of_rank = [rank * length for rank in range(p)]
+    progress = True
+    while progress:
+        progress = False
+        for rank in range(p):
+            place, end = next_of_rank[rank], (rank + 1) * length
+            before = level[place - 1] if place > rank * length else -1
+            while place < end and (waits_for[place] < 0 or level[waits_for[place]] >= 0):
+                ready = level[waits_for[place]] if waits_for[place] >= 0 else -1
+                before = max(before, ready) + 1
+                level[place] = before
+                place += 1
+            progress |= place > next_of_rank[rank]
+            next_of_rank[rank] = place
+    if min(level) < 0:
+        msg = f"operation lists of {p} ranks wait for each other; correct their order"
+        raise RuntimeError(msg)
+    return np.asarray(level)

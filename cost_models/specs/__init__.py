@@ -1,0 +1,1 @@
+"""The nouns: model, cluster, job, strategy."""

@@ -1,0 +1,128 @@
+"""ModelSpec: ordered layers of named kinds, each kind a list of operators.
+
+Irregular models are the rule: dense before MoE, window and full attention mixed, several stacks, tied tables.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from cost_models.operators import AnyOperator
+from cost_models.specs.base import Frozen
+
+
+class Role(StrEnum):
+    """Where a layer may stand in a pipeline."""
+
+    EMBEDDING = "embedding"  # always on the first stage
+    BLOCK = "block"  # counted by `stages=...`; stages are cut between blocks
+    MTP = "mtp"  # multi-token prediction: on the last stage, only when trained
+    HEAD = "head"  # final norm, head and loss: always on the last stage
+
+
+class RecomputeScope(Frozen):
+    """A named group of operators whose saved tensors can be dropped and recomputed (`core_attn`, `mlp`, `moe`)."""
+
+    name: str
+    operators: tuple[str, ...]
+
+
+class LayerKind(Frozen):
+    """Layers of one kind cost the same: the operators, what may be recomputed, the tensor handed to the next layer.
+
+    `boundary_width` is the number of elements per token of that tensor (for vision: channels; `boundary_downsample`
+    is the cumulative stride, 0 for token models). `cut_after` says whether a stage may end here.
+    """
+
+    name: str
+    operators: tuple[AnyOperator, ...]
+    scopes: tuple[RecomputeScope, ...] = ()
+    boundary_width: int = 0
+    boundary_downsample: int = 0
+    cut_after: bool = True
+
+
+class Layer(Frozen):
+    """One layer in execution order."""
+
+    kind: str
+    role: Role = Role.BLOCK
+    stack: str = "decoder"
+    count: Annotated[int, Field(ge=1, le=100_000)] = 1
+    """This many equal layers in a row."""
+    shares: str = ""
+    """Name of a weight-sharing group: layers of one group store their weights once (ALBERT)."""
+
+
+class Stack(Frozen):
+    """A stack of layers with its own sequence (decoder, encoder, vision tower)."""
+
+    name: str
+    length: str = "seq_len"
+    """Which job value gives its positions: seq_len, decoder_seq_len, or image_size."""
+    reads: tuple[str, ...] = ()
+    """Stacks whose final output its layers read (cross-attention), so that the tensor travels with the pipeline."""
+
+
+class Assumed(Frozen):
+    """A key that the config did not state, the value assumed, and whether it changes the parameter count."""
+
+    key: str
+    value: str
+    changes_parameters: bool
+
+
+class ModelSpec(Frozen):
+    """A model that can be priced and built."""
+
+    name: str
+    family: str
+    layers: tuple[Layer, ...]
+    kinds: dict[str, LayerKind]
+    stacks: tuple[Stack, ...] = (Stack(name="decoder"),)
+    vocab_size: int = 0
+    hidden_size: int
+    num_attention_heads: int = 0
+    num_kv_heads: int = 0
+    num_experts: int = 0
+    num_experts_per_token: int = 0
+    max_seq_len: int = 0
+    tied_embeddings: bool = False
+    image_size: int = 0
+    """Input side in pixels for vision models, else 0."""
+    semantics: dict[str, str | int | float | bool | None] = {}
+    """What is needed to build the model and costs nothing: rope, norm, activation, bias, router scoring."""
+    assumed: tuple[Assumed, ...] = ()
+    reader: str = "layers"
+
+    @model_validator(mode="after")
+    def _references_exist(self) -> "ModelSpec":
+        stacks = {stack.name for stack in self.stacks}
+        for layer in self.layers:
+            if layer.kind not in self.kinds:
+                raise ValueError(f"layer kind {layer.kind!r} is not defined; define it under kinds")
+            if layer.stack not in stacks:
+                raise ValueError(f"stack {layer.stack!r} is not defined; define it under stacks")
+        if not any(layer.role is Role.BLOCK for layer in self.layers):
+            raise ValueError("a model needs at least one layer of role block")
+        return self
+
+    @property
+    def is_vision(self) -> bool:
+        """Whether a batch is counted in samples rather than sequences."""
+        return self.image_size > 0
+
+    @property
+    def is_moe(self) -> bool:
+        """Whether any layer routes tokens to experts."""
+        return self.num_experts > 0
+
+    def expanded(self, role: Role) -> tuple[Layer, ...]:
+        """Layers of one role in order, one entry a layer."""
+        return tuple(layer for layer in self.layers if layer.role is role for _ in range(layer.count))
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of layers that pipeline stages are made of."""
+        return sum(layer.count for layer in self.layers if layer.role is Role.BLOCK)

@@ -1,0 +1,184 @@
+"""The strategy: how a job is spread over devices. `StrategyRequest` is what a user writes, `Strategy` is complete."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field, StrictBool, StrictInt, ValidationError, field_validator
+
+from cost_models.errors import IllegalStrategy, Violation
+from cost_models.schedule.names import ScheduleName
+from cost_models.specs.base import Frozen
+from cost_models.specs.recompute import Recompute
+from cost_models.suggest import did_you_mean
+
+MAX_DEGREE = 10_000_000
+DEFAULT_ORDER = ("tp", "cp", "ep", "dp", "pp")
+ORDER_AXES = frozenset(DEFAULT_ORDER)
+
+Degree = Annotated[StrictInt, Field(ge=1, le=MAX_DEGREE)]
+
+
+class StrategyRequest(Frozen):
+    """A strategy as written: every key may be absent, the engine fills it (`Engine.complete`)."""
+
+    tp: Degree | None = None
+    cp: Degree | None = None
+    pp: Degree | None = None
+    vpp: Degree | None = None
+    ep: Degree | None = None
+    etp: Degree | None = None
+    dp: Degree | None = None
+    dp_shard: Degree | None = None
+    dp_replicate: Degree | None = None
+    zero: Annotated[StrictInt, Field(ge=0, le=3)] | None = None
+    mbs: Degree | None = None
+    sp: StrictBool | None = None
+    schedule: ScheduleName | None = None
+    recompute: str | None = None
+    stages: tuple[Degree, ...] | None = None
+    cp_kind: Literal["ring", "allgather", "ulysses"] | None = None
+    order: tuple[str, ...] | None = None
+    offload: str | None = None
+
+    @field_validator("stages", mode="before")
+    @classmethod
+    def _stages_text(cls, value: object) -> object:
+        if isinstance(value, str):
+            try:
+                return tuple(int(part) for part in value.split("+"))
+            except ValueError:
+                raise ValueError(f"stages={value!r:.80} is not layers joined by +, as in 20+20+21+19") from None
+        return value
+
+    @field_validator("order", mode="before")
+    @classmethod
+    def _order_text(cls, value: object) -> object:
+        return tuple(value.split("-")) if isinstance(value, str) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A complete strategy. World = tp x cp x pp x dp; ep and etp re-divide the same ranks.
+
+    `stages` holds blocks per virtual stage in global order; `order` names the axes from the inner link tier outwards
+    (ep lies inside cp x dp of the dense ranks and is placed where it stands in the order).
+    """
+
+    tp: int
+    cp: int
+    pp: int
+    vpp: int
+    ep: int
+    etp: int
+    dp: int
+    dp_shard: int
+    dp_replicate: int
+    zero: int
+    mbs: int
+    sp: bool
+    schedule: ScheduleName
+    recompute: Recompute
+    stages: tuple[int, ...]
+    cp_kind: str = "ring"
+    order: tuple[str, ...] = DEFAULT_ORDER
+    offload: str = "none"
+    stage_groups: tuple[int, ...] = ()  # device group of each pipeline rank; empty: the only one
+
+    @property
+    def world_size(self) -> int:
+        """Number of devices."""
+        return self.tp * self.cp * self.pp * self.dp
+
+    @property
+    def expert_dp(self) -> int:
+        """Data-parallel size of the experts: tp x cp x dp / (etp x ep)."""
+        return self.tp * self.cp * self.dp // (self.etp * self.ep)
+
+    def num_micro_batches(self, global_batch: int) -> int:
+        """Micro-batches per data-parallel rank and step."""
+        return global_batch // (self.mbs * self.dp)
+
+    def full_layers(self) -> tuple[int, ...]:
+        """Fully recomputed blocks of each virtual stage, in global order."""
+        return self.recompute.full_layers(self.stages)
+
+    def to_json(self) -> dict[str, object]:
+        """The contract's strategy object."""
+        keys = ("tp", "cp", "pp", "vpp", "ep", "etp", "dp", "dp_shard", "dp_replicate", "zero", "mbs", "sp")
+        values: dict[str, object] = {key: getattr(self, key) for key in keys}
+        return values | {
+            "schedule": self.schedule.value,
+            "recompute": self.recompute.text(),
+            "stages": "+".join(str(n) for n in self.stages),
+            "cp_kind": self.cp_kind,
+            "order": "-".join(self.order),
+            "offload": self.offload,
+        }
+
+    def text(self) -> str:
+        """`tp=8,pp=4,…`: what `--strategy` takes, complete."""
+        values = self.to_json()
+        return ",".join(f"{key}={_text(value)}" for key, value in values.items())
+
+    def mesh_text(self) -> str:
+        """The short name for people: degrees above 1, micro-batch, schedule, recompute."""
+        degrees = {k: getattr(self, k) for k in ("tp", "cp", "pp", "vpp", "ep", "etp", "dp")}
+        shown = " ".join(f"{k.upper()}{n}" for k, n in degrees.items() if n > 1) or "1 device"
+        return f"{shown} ZeRO-{self.zero} mbs {self.mbs} {self.schedule.value} recompute {self.recompute.text()}"
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def parse_strategy(text: str) -> StrategyRequest:
+    """A strategy from `key=value,…`; raises IllegalStrategy naming the key and what is allowed."""
+    values: dict[str, object] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        key, equals, value = item.partition("=")
+        key = key.strip()
+        if not equals or not value.strip():
+            raise _bad("syntax", f"{item!r:.80} is not key=value; write for example tp=8,pp=4")
+        if key in values:
+            raise _bad("duplicate", f"{key} is given twice ({values[key]} and {value}); give it once")
+        values[key] = _typed(key, value.strip())
+    return strategy_from_mapping(values)
+
+
+def strategy_from_mapping(values: Mapping[str, object]) -> StrategyRequest:
+    """A strategy from a JSON object; raises IllegalStrategy naming the key and what is allowed."""
+    known = tuple(StrategyRequest.model_fields)
+    for key in values:
+        if key not in known:
+            raise _bad("unknown_key", f"unknown strategy key {key!r:.80}; {did_you_mean(key, known)}", known)
+    try:
+        return StrategyRequest.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        key = str(first["loc"][0]) if first["loc"] else ""
+        raise _bad("value", f"{key}={values.get(key)!s:.80} is not valid: {first['msg']}") from None
+
+
+def _typed(key: str, value: str) -> object:
+    """JSON-typed value of a `key=value` item."""
+    if key in ("recompute", "stages", "cp_kind", "order", "offload", "schedule"):
+        return value
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    try:
+        return int(value)
+    except ValueError:
+        return value
+
+
+def _bad(rule: str, detail: str, allowed: tuple[str, ...] = ()) -> IllegalStrategy:
+    nearest = (f"one of {', '.join(allowed)}",) if allowed else ()
+    return IllegalStrategy((Violation(f"strategy_{rule}", detail.rstrip("; "), nearest),))
+
+
+def divisors(n: int) -> tuple[int, ...]:
+    """All divisors of n, rising."""
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return tuple(sorted({*small, *(n // d for d in small)}))
