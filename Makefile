@@ -83,12 +83,13 @@ $(VENV)/.stamp-core: $(VENV)/.stamp-python pyproject.toml constraints.txt
 	@touch $@
 
 # The wheels of the core and the server are kept, so that the packaging tests can install
-# the product into empty environments without a network.
+# the product into empty environments without a network. What is already kept is not asked for again.
+KEEP := $(PIP) wheel --quiet --constraint constraints.txt --no-build-isolation \
+  --find-links $(WHEELS) --wheel-dir $(WHEELS)
 $(VENV)/.stamp-test: $(VENV)/.stamp-core
 	@echo "Setting up $(VENV) (all extras) ..."
 	@$(INSTALL) --no-build-isolation --editable ".[server,torch,transformers,dev,docs]"
 	@mkdir -p $(WHEELS)
-	@$(PIP) wheel --quiet --constraint constraints.txt --no-build-isolation \
-	  --find-links $(WHEELS) --wheel-dir $(WHEELS) ".[server]"
+	@$(KEEP) --no-index ".[server]" >/dev/null 2>&1 || $(KEEP) ".[server]"
 	@rm -f $(WHEELS)/parallelism_planner-*.whl
 	@touch $@
