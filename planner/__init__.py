@@ -1,0 +1,1 @@
+"""Which way is best, and do it: search, evaluate, check and explain parallel training plans."""

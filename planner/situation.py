@@ -1,0 +1,57 @@
+"""A request resolved: specs instead of names, defaults filled, engine chosen."""
+
+from dataclasses import dataclass
+
+from cost_models.engines import Engine, find_engine
+from cost_models.profiles import cluster_from_spec, load_preset, model_config
+from cost_models.readers import read_model
+from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.job import Job, JobRequest, resolve_job
+from cost_models.specs.model import ModelSpec
+from planner.request import (
+    CatalogModel,
+    ClusterInput,
+    HuggingFaceModel,
+    ModelInput,
+    PresetCluster,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """One model on one cluster for one job under one engine: what every prediction is a function of."""
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    job: Job
+    engine: Engine
+    job_request: JobRequest
+
+
+def resolve(model: ModelInput, cluster: ClusterInput, job: JobRequest) -> Situation:
+    """Resolve the three inputs; raises BadInput naming what is wrong."""
+    return situate(resolve_model(model), resolve_cluster(cluster), job)
+
+
+def situate(model: ModelSpec, cluster: ClusterSpec, job: JobRequest) -> Situation:
+    """Check a job against its model, cluster and engine."""
+    resolved = resolve_job(job, model)
+    engine = find_engine(resolved)
+    engine.check_job(model, cluster, resolved)
+    return Situation(model, cluster, resolved, engine, job)
+
+
+def resolve_model(model: ModelInput) -> ModelSpec:
+    """A ModelSpec from a tagged model."""
+    if isinstance(model, CatalogModel):
+        return read_model(model_config(model.name), name=model.name)
+    if isinstance(model, HuggingFaceModel):
+        return read_model(model.config)
+    return read_model(model.spec)
+
+
+def resolve_cluster(cluster: ClusterInput) -> ClusterSpec:
+    """A ClusterSpec from a tagged cluster."""
+    if isinstance(cluster, PresetCluster):
+        return load_preset(cluster.name, cluster.devices)
+    return cluster_from_spec(cluster.spec)
