@@ -4,7 +4,6 @@ Only `load_cluster` opens a path that a user names; everything else looks names 
 service can use it on names from outside.
 """
 
-import difflib
 import hashlib
 import json
 import os
@@ -20,6 +19,7 @@ from cost_models.errors import BadInput, InvalidCluster, InvalidModel
 from cost_models.specs.base import Frozen
 from cost_models.specs.cluster import ClusterSpec, check_num_devices
 from cost_models.specs.device import DeviceSpec, Figure
+from cost_models.suggest import did_you_mean
 
 ROOT_VARIABLE: Final = "PARALLELISM_PLANNER_PROFILES"
 HOST_DEVICE: Final = "cpu"
@@ -132,7 +132,7 @@ def load_cluster(text: str) -> ClusterSpec:
     try:
         devices = int(count)
     except ValueError:
-        detail = f"cluster {text!r} has {count!r} for the number of devices; write {name}:64"
+        detail = f"{count[:40]!r} is no number of devices; write a whole number, as in {name[:80]}:64"
         raise InvalidCluster(detail, pointer="/cluster/devices") from None
     return load_preset(name, devices)
 
@@ -171,8 +171,7 @@ def _catalog_path(folder: str, name: str, error: type[BadInput]) -> Path:
     known = _names(folder, suffix)
     if name in known:
         return profiles_root() / folder / f"{name}{suffix}"
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"see `planner catalog {folder}`"
+    hint = f"{did_you_mean(name[:80], known)}see `planner catalog {folder}`"
     detail = f"{folder[:-1]} {name[:80]!r} is not one of the {len(known)} known; {hint}"
     raise error(detail, pointer=f"/{'model' if folder == 'models' else 'cluster'}", allowed=known)
 
@@ -214,7 +213,8 @@ def _read_user_file(path: Path) -> dict[str, Any]:
 
 
 def _scaled(figure: Figure, factor: float) -> Figure:
-    return figure.model_copy(update={"value": figure.value * factor, "kind": "derived"})
+    source = f"{figure.source}; times {factor:g}"
+    return figure.model_copy(update={"value": figure.value * factor, "kind": "derived", "source": source})
 
 
 def _host_cores() -> int:

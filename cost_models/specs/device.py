@@ -9,7 +9,7 @@ from cost_models.specs.base import Frozen
 
 FigureKind = Literal["datasheet", "measured", "fitted", "derived"]
 Architecture = Literal["volta", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4", "cpu"]
-Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]
+GemmPrecision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]
 Unit = Literal["bytes", "bytes/s", "flop/s", "count", "W", "s"]
 
 
@@ -66,7 +66,7 @@ class DeviceSpec(Frozen):
     architecture: Architecture
     capacity_bytes: Bytes
     memory_bytes_per_s: BytesPerSecond
-    peak_flops: dict[Precision, FlopPerSecond] = Field(min_length=1)
+    peak_flops: dict[GemmPrecision, FlopPerSecond] = Field(min_length=1)
     vector_flops: FlopPerSecond
     compute_units: Count
     l2_bytes: Bytes | None = None
