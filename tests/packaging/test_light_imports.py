@@ -14,9 +14,12 @@ print(*sorted(set({heavy}) & set(sys.modules)), file=sys.__stdout__)
 """
 COMMAND = """
 from planner.cli import main
-with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-    sys.argv = {arguments}
-    main()
+sys.argv = {arguments}
+try:
+    with contextlib.redirect_stdout(io.StringIO()):
+        main()
+except SystemExit as ending:
+    assert not ending.code, ending.code
 """
 
 
