@@ -182,11 +182,14 @@ def _checked(kind: type[_Spec], raw: Mapping[str, Any], what: str) -> _Spec:
         return kind.model_validate(raw)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "it"
-        more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        pointer = "/cluster/" + "/".join(str(part) for part in first["loc"])
-        detail = f"{what}: {where}: {first['msg']}{more}; correct that key"
-        raise InvalidCluster(detail, pointer=pointer) from error
+        # pydantic puts the validator of a union's member between the keys, as "function-after[...]"
+        keys = [str(part)[:80] for part in first["loc"] if "[" not in str(part)]
+        where = ".".join(keys) or "it"
+        if first["type"] == "extra_forbidden":
+            detail = f"{what}: unknown key {where}; remove it or correct its spelling"
+        else:
+            detail = f"{what}: {where}: {first['msg']}; correct it"
+        raise InvalidCluster(detail, pointer=f"/cluster/{'/'.join(keys)}") from error
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

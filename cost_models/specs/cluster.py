@@ -56,7 +56,7 @@ class DeviceGroup(Frozen):
     these nodes differs from the other groups': they replace as many of the cluster's innermost tiers.
     """
 
-    device: str | DeviceSpec
+    device: DeviceSpec | str
     nodes: int
     devices_per_node: int
     devices: int | None = None

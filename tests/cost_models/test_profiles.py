@@ -70,7 +70,7 @@ def test_measured_stands_only_beside_a_reading_of_the_device(devices):
         ("b200", "bf16", 2.25e15),  # 4.5 with sparsity
         ("b200", "nvfp4", 9e15),
         ("b300", "fp8", 4.5e15),
-        ("b300", "nvfp4", 13.5e15),  # HGX B300: 108 over 8
+        ("b300", "nvfp4", 14e15),  # 18 with sparsity: not its double
         ("gb200", "bf16", 2.5e15),
         ("gb200", "fp8", 5e15),
         ("gb300", "nvfp4", 15e15),
@@ -273,7 +273,7 @@ def test_a_users_file_in_toml_and_in_json_is_the_same_cluster(tmp_path: Path):
 @pytest.mark.parametrize(
     ("suffix", "text", "message"),
     [
-        (".toml", OWN_TOML + "\ncolour = 'red'\n", "tiers.1.colour"),
+        (".toml", OWN_TOML + "\ncolour = 'red'\n", r"unknown key tiers\.1\.colour"),
         (".toml", OWN_TOML.replace("300e9", "nan"), "bytes_per_s"),
         (".toml", OWN_TOML.replace("300e9", "'fast'"), "bytes_per_s"),
         (".toml", OWN_TOML.replace("nodes = 3", "nodes = 0"), "give at least 1"),
@@ -290,6 +290,14 @@ def test_refuses_broken_files_by_what_is_wrong(tmp_path: Path, suffix, text, mes
     path.write_text(text)
     with pytest.raises(InvalidCluster, match=message):
         profiles.load_cluster(str(path))
+
+
+def test_refusals_point_at_the_wrong_key():
+    raw = profiles.load_preset("dgx-h100").model_dump()
+    del raw["groups"][0]["device"]["title"]
+    with pytest.raises(InvalidCluster, match=r"groups\.0\.device\.title: Field required") as caught:
+        profiles.cluster_from_spec(raw)
+    assert caught.value.pointer == "/cluster/groups/0/device/title"
 
 
 def test_refuses_a_file_that_is_not_text(tmp_path: Path):
