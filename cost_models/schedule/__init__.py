@@ -1,0 +1,50 @@
+"""Pipeline schedules as static operation lists, and the exact time of a step that follows them."""
+
+from cost_models.schedule.bounds import (
+    fill_drain_bound,
+    gpipe_bound,
+    rank_bound,
+    rank_bound_with_tail,
+    step_bound,
+    total_bound,
+)
+from cost_models.schedule.critical_path import PathCoefficients, critical_path
+from cost_models.schedule.durations import PipelineDurations
+from cost_models.schedule.in_flight import InFlight, in_flight
+from cost_models.schedule.names import ScheduleName
+from cost_models.schedule.operations import Operation, Phase, operations
+from cost_models.schedule.rules import (
+    IllegalScheduleError,
+    ScheduleNotModelledError,
+    ScheduleViolation,
+    schedule_violations,
+)
+from cost_models.schedule.simulate import OperationTimeline, Timeline, simulate, simulate_operations
+from cost_models.schedule.trace import chrome_trace
+
+__all__ = [
+    "IllegalScheduleError",
+    "InFlight",
+    "Operation",
+    "OperationTimeline",
+    "PathCoefficients",
+    "Phase",
+    "PipelineDurations",
+    "ScheduleName",
+    "ScheduleNotModelledError",
+    "ScheduleViolation",
+    "Timeline",
+    "chrome_trace",
+    "critical_path",
+    "fill_drain_bound",
+    "gpipe_bound",
+    "in_flight",
+    "operations",
+    "rank_bound",
+    "rank_bound_with_tail",
+    "schedule_violations",
+    "simulate",
+    "simulate_operations",
+    "step_bound",
+    "total_bound",
+]

@@ -55,6 +55,16 @@ class PipelineDurations:
         return self.forward_s.ndim == 3
 
 
+def rank_busy_s(m: int, durations: PipelineDurations) -> FloatArray:
+    """Seconds in which every rank computes during a step of m micro-batches, shape (p,) or (p, B)."""
+    busy_s = m * (durations.forward_s + durations.backward_s)
+    for extra_s in (durations.first_forward_extra_s, durations.last_backward_extra_s):
+        if extra_s is not None:
+            busy_s = busy_s + extra_s
+    total_s: FloatArray = busy_s.sum(axis=1)
+    return total_s
+
+
 def by_slot(durations: PipelineDurations) -> FloatArray:
     """Seconds of every kind of operation, shape (4 p v, B); B is 1 for durations without that axis.
 
@@ -69,12 +79,12 @@ def by_slot(durations: PipelineDurations) -> FloatArray:
 
 
 def quantum_exponent(slot_s: FloatArray, send_s: FloatArray, longest: int) -> NDArray[np.int32]:
-    """Exponent e, shape (B,), with which sums along paths of up to `longest` operations are exact in units of 2**e.
+    """Exponent e, shape (B,): in units of 2**e s, sums along paths of up to `longest` operations are exact.
 
     Durations rounded to multiples of 2**e have sums of at most 2**53 units, which a double holds exactly, so
     simulated times compare exactly: "every rank advanced by the same time" is a proof, not a tolerance.
     Rounding moves one duration by at most 2**-53 of the bound on the whole path: all its operations at the
-    largest plain duration, and the p v forwards of micro-batch 0 and p v last backwards at the largest of them.
+    largest plain duration, and p v forwards of micro-batch 0 and p v last backwards at the largest of those.
     """
     half = len(slot_s) // 2
     plain_s, special_s = slot_s[:half].max(axis=0), slot_s[half:].max(axis=0)

@@ -12,55 +12,69 @@ same block over and over, whatever m is:
 The block is found, and checked entry by entry, in the graph of a small m; larger m only repeat it more often.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from enum import IntEnum
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost_models.schedule.names import ScheduleName
 from cost_models.schedule.operations import IntArray, Phase, operation_table
 from cost_models.schedule.rules import check_legal
 
-# Groups of p micro-batches of the small graph in which the cycle of interleaved 1F1B is looked for: warm-up and
-# drain take about three, and the cycle must be seen twice.
+# Groups of p micro-batches of the small graph in which the cycle of interleaved 1F1B is looked for: warm-up
+# and drain take about three, and the cycle must be seen twice.
 _INTERLEAVED_BASE_GROUPS = 5
 # Micro-batches beyond the 2 p of warm-up and drain in the small graph of 1F1B.
 _ONE_F_ONE_B_SPARE = 4
 
 
+class Column(IntEnum):
+    """What the columns of a segment hold, see `Segment`."""
+
+    RANK = 0
+    PHASE = 1
+    CHUNK = 2
+    MICRO_BATCH = 3
+    SLOT = 4
+    PROGRAM_OFFSET = 5
+    DATA_OFFSET = 6
+    CROSSES = 7
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
-    """Consecutive rows of the graph; all arrays have one entry per row.
+    """Consecutive rows of the graph.
 
     Attributes:
-        slot: place of the row's seconds in `durations.by_slot`.
-        program_offset: distance back to the operation before it on its rank.
-        data_offset: distance back to the operation that makes its data; equal when there is only one predecessor.
-        crosses: 1.0 where the data comes from another rank, else 0.0.
+        columns: shape (8, rows), by `Column`: what the operation is; its place in `durations.by_slot`;
+            distances back to the operation before it on its rank and to the one that makes its data (equal
+            when there is only one predecessor); 1 where the data comes from another rank.
         level_starts: local rows at which the levels start, and the number of rows at the end.
     """
 
-    rank: IntArray
-    phase: IntArray
-    chunk: IntArray
-    micro_batch: IntArray
-    slot: IntArray
-    program_offset: IntArray
-    data_offset: IntArray
-    crosses: NDArray[np.float64]
+    columns: IntArray
     level_starts: tuple[int, ...]
+
+    def __getitem__(self, column: Column) -> IntArray:
+        values: IntArray = self.columns[column]
+        return values
 
     @property
     def size(self) -> int:
         """Number of rows."""
-        return len(self.slot)
+        return len(self.columns[Column.RANK])
 
-    def rows(self, first: int, last: int) -> "Segment":
+    @property
+    def reach(self) -> int:
+        """How many rows before its own the segment refers to."""
+        offsets = self.columns[[Column.PROGRAM_OFFSET, Column.DATA_OFFSET]]
+        return int((offsets - np.arange(self.size)).max())
+
+    def part(self, first: int, last: int) -> "Segment":
         """Rows from first up to last, both of them at the start of a level."""
         levels = tuple(start - first for start in self.level_starts if first <= start <= last)
-        arrays = (getattr(self, field.name)[first:last] for field in fields(self)[:-1])
-        return Segment(*arrays, levels)
+        return Segment(self.columns[:, first:last], levels)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +108,14 @@ class Graph:
         return [(self.head, 0), *cycles, (self.tail, (self.repeats - self.tail_after) * self.group)]
 
 
+def operation_slots(schedule: ScheduleName, p: int, v: int, m: int) -> IntArray:
+    """Place in `durations.by_slot` of every operation's seconds, shape (p, 2 m v) in program order."""
+    table = operation_table(schedule, p, v, m)
+    is_special = np.where(table.phase == Phase.FORWARD, table.micro_batch == 0, table.micro_batch == m - 1)
+    slots: IntArray = (table.phase + 2 * is_special) * (p * v) + np.arange(p)[:, None] * v + table.chunk
+    return slots
+
+
 @lru_cache(maxsize=1024)
 def graph(schedule: ScheduleName, p: int, v: int, m: int) -> Graph:
     """The graph of a legal point; points with many micro-batches share the arrays of a small one."""
@@ -119,21 +141,20 @@ def _cut(schedule: ScheduleName, p: int, v: int, m: int) -> Graph:
     whole = _uncut(schedule, p, v, m)
     rows, starts = whole.head, np.asarray(whole.head.level_starts)
     group = 1 if schedule is ScheduleName.ONE_F_ONE_B else p
-    # In steady state every rank runs one operation per level: m v forwards and backwards of `group` micro-batches.
+    # In steady state every rank runs one operation per level.
     period = 2 * v * group
     first_level, seen = _longest_repetition(rows, period, group)
     cycles = seen // period + 1
     if seen < period:
         return whole
     begin, second, end = starts[[first_level, first_level + period, first_level + cycles * period]].tolist()
-    cycle, tail = rows.rows(begin, second), rows.rows(end, rows.size)
-    reach = max(int((part.data_offset - np.arange(part.size)).max()) for part in (cycle, tail))
-    reach = max(reach, *(int((part.program_offset - np.arange(part.size)).max()) for part in (cycle, tail)))
+    cycle, tail = rows.part(begin, second), rows.part(end, rows.size)
+    reach = max(cycle.reach, tail.reach)
     if reach > begin + 1:
         return whole
     return replace(
         whole,
-        head=rows.rows(0, begin),
+        head=rows.part(0, begin),
         cycle=cycle,
         tail=tail,
         repeats=cycles,
@@ -144,16 +165,15 @@ def _cut(schedule: ScheduleName, p: int, v: int, m: int) -> Graph:
 
 
 def _longest_repetition(rows: Segment, period: int, group: int) -> tuple[int, int]:
-    """First level and length of the longest run of levels that return `period` levels later, `group` further."""
-    columns = (rows.slot, rows.micro_batch, rows.program_offset, rows.data_offset, rows.crosses.astype(np.int64))
-    table = np.stack(columns, axis=1)
-    step = np.array([0, group, 0, 0, 0])
+    """First level and length of the longest run of levels that return `period` levels later, next group."""
+    step = np.zeros((len(Column), 1), dtype=np.int64)
+    step[Column.MICRO_BATCH] = group
     starts = rows.level_starts
     best = (0, 0)
     run = 0
     for level in range(len(starts) - 1 - period):
-        here = table[starts[level] : starts[level + 1]]
-        later = table[starts[level + period] : starts[level + period + 1]]
+        here = rows.columns[:, starts[level] : starts[level + 1]]
+        later = rows.columns[:, starts[level + period] : starts[level + period + 1]]
         run = run + 1 if np.array_equal(here + step, later) else 0
         if run > best[1]:
             best = (level - run + 1, run)
@@ -175,13 +195,12 @@ def _uncut(schedule: ScheduleName, p: int, v: int, m: int) -> Graph:
     program_row = np.concatenate(([0], row[:-1]))
     program_row[::length] = 0
     data_row = np.where(data >= 0, row[data], program_row)
-    special = np.where(phase == Phase.FORWARD, micro_batch == 0, micro_batch == m - 1)
-    slot = (phase + 2 * special) * (p * v) + rank * v + chunk
-    crosses = np.where(data >= 0, rank[data] != rank, False).astype(np.float64)
+    slot = operation_slots(schedule, p, v, m).ravel()
+    crosses = (data >= 0) & (rank[data] != rank)
     columns = (rank, phase, chunk, micro_batch, slot, row - program_row, row - data_row, crosses)
     level_starts = np.searchsorted(level[order], np.arange(level.max() + 2))
-    head = Segment(*(column[order] for column in columns), tuple(level_starts.tolist()))
-    none = head.rows(0, 0)
+    head = Segment(np.stack(columns)[:, order], tuple(level_starts.tolist()))
+    none = head.part(0, 0)
     return Graph(
         head=head,
         cycle=none,
@@ -207,7 +226,7 @@ def _data_predecessors(phase: IntArray, stage: IntArray, micro_batch: IntArray, 
 
 
 def _levels(data: IntArray, p: int, length: int) -> IntArray:
-    """Longest chain of operations before each operation, following every rank's list as far as its data goes."""
+    """Longest chain of operations before each one, following every rank's list as far as its data goes."""
     waits_for = data.tolist()
     level = [-1] * (p * length)
     next_of_rank = [rank * length for rank in range(p)]

@@ -1,11 +1,11 @@
 """Longest paths of a schedule's graph: how `simulate` and `critical_path` run it.
 
 Each time is a maximum of sums of durations (a max-plus linear function), so the step is monotone in every
-duration.  With many micro-batches the repeated cycle of the graph maps its last `reach` ends to the next ones.
-When those equal the ones of c cycles before plus one number d, every later cycle equals that of c cycles before
-plus d as well, because f(x + d) = f(x) + d, and the rest is added without running it.  Times are whole
-multiples of a power of two small enough for exact sums, which makes that comparison a proof.  Instances that
-are not proved periodic run in full.
+duration.  With many micro-batches the repeated cycle of the graph maps its last `reach` ends to the next
+ones.  When those equal the ones of c cycles before plus one number d, every later cycle equals that of c
+cycles before plus d as well, because f(x + d) = f(x) + d, and the rest is added without running it.  Times
+are whole multiples of a power of two small enough for exact sums, which makes that comparison a proof.
+Instances that are not proved periodic run in full.
 """
 
 from collections import deque
@@ -17,18 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.schedule.durations import FloatArray, PipelineDurations, by_slot, quantum_exponent
-from cost_models.schedule.graph import Graph, Segment, graph
+from cost_models.schedule.graph import Column, Graph, Segment, graph
 from cost_models.schedule.names import ScheduleName
 from cost_models.schedule.operations import IntArray
 
-# Shortest list of periods tried.  1F1B tries up to p micro-batches: with send times the slowest loop of its graph can
-# go through all ranks and come back p micro-batches later.
+# Least number of periods tried.  1F1B tries up to p micro-batches: with send times the slowest loop of its
+# graph can go through all ranks and come back p micro-batches later.
 _MIN_PERIODS = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScaledGraph:
-    """A graph with durations in whole units of 2**exponent seconds: slots (4 p v, B), send and exponent (B,)."""
+    """A graph with durations in units of 2**exponent seconds: slots (4 p v, B), send and exponent (B,)."""
 
     graph: Graph
     slots: FloatArray
@@ -39,13 +39,15 @@ class ScaledGraph:
 def scale(schedule: ScheduleName, p: int, v: int, m: int, durations: PipelineDurations) -> ScaledGraph:
     """The graph of a point with the rounded durations of every instance; raises when shapes do not match."""
     if durations.forward_s.shape[:2] != (p, v):
-        msg = f"durations have shape {durations.forward_s.shape} for pp={p}, vpp={v}; use ({p}, {v}) or ({p}, {v}, B)"
+        shape = durations.forward_s.shape
+        msg = f"durations have shape {shape}, pp={p} and vpp={v}; use shape ({p}, {v}) or ({p}, {v}, B)"
         raise ValueError(msg)
     fixed = graph(schedule, p, v, m)
     slot_s = by_slot(durations)
     send_s = np.broadcast_to(np.asarray(durations.send_s, dtype=np.float64), slot_s.shape[1:])
     exponent = quantum_exponent(slot_s, send_s, fixed.level_count)
-    return ScaledGraph(fixed, np.rint(np.ldexp(slot_s, -exponent)), np.rint(np.ldexp(send_s, -exponent)), exponent)
+    slots, send = (np.rint(np.ldexp(seconds, -exponent)) for seconds in (slot_s, send_s))
+    return ScaledGraph(fixed, slots, send, exponent)
 
 
 def scale_one(schedule: ScheduleName, p: int, v: int, m: int, durations: PipelineDurations) -> ScaledGraph:
@@ -57,49 +59,59 @@ def scale_one(schedule: ScheduleName, p: int, v: int, m: int, durations: Pipelin
 
 
 def run_rows(scaled: ScaledGraph, column: int, *, extend: bool) -> list[float]:
-    """End of each row in units for one instance, row 0 being the start; with `extend` only the last rows are true."""
+    """Ends of one instance in units by row, row 0 being the start; with `extend` only the tail's are kept."""
     fixed, slots, send = scaled.graph, scaled.slots[:, column], float(scaled.send[column])
     rows = [0.0]
-    _append_rows(rows, fixed.head, slots[fixed.head.slot].tolist(), send)
+    _append_rows(rows, _row_lists(fixed.head, slots, send))
     stride = _stride(fixed)
-    seconds = slots[fixed.cycle.slot].tolist()
+    cycle = _row_lists(fixed.cycle, slots, send)
     for done in range(1, fixed.repeats + 1):
-        _append_rows(rows, fixed.cycle, seconds, send)
+        _append_rows(rows, cycle)
         if not extend or done % stride:
             continue
         if period := _proved_period(rows, fixed, done):
             rows = _extended(rows, fixed, period, fixed.repeats - done)
             break
-    _append_rows(rows, fixed.tail, slots[fixed.tail.slot].tolist(), send)
+    _append_rows(rows, _row_lists(fixed.tail, slots, send))
     return rows
 
 
 def run_batch(scaled: ScaledGraph, *, extend: bool) -> FloatArray:
     """End of each rank's last operation in units, shape (p, B), level by level for all instances at once."""
-    fixed = scaled.graph
-    rows = _append_levels(np.zeros((1, scaled.send.size)), fixed.head, scaled.slots[fixed.head.slot], scaled.send)
-    rows = rows[-fixed.reach :]
+    fixed, send = scaled.graph, scaled.send
+    rows = np.zeros((1, send.size))
+    rows = _append_levels(rows, fixed.head, scaled.slots[fixed.head[Column.SLOT]], send)[-fixed.reach :]
     if fixed.repeats:
         rows = _run_cycles(scaled, rows, extend=extend)
-        rows = _append_levels(rows, fixed.tail, scaled.slots[fixed.tail.slot], scaled.send)
+        rows = _append_levels(rows, fixed.tail, scaled.slots[fixed.tail[Column.SLOT]], send)
     ends: FloatArray = rows[-fixed.last_offset]
     return ends
 
 
-def _append_rows(rows: list[float], segment: Segment, seconds: list[float], send: float) -> None:
-    program_back, data_back, crosses = _distances(segment)
+RowLists = tuple[list[int], list[int], list[float], list[float]]
+
+
+def _row_lists(segment: Segment, slots: FloatArray, send: float) -> RowLists:
+    """Places of both predecessors when a row is about to be appended, its duration, the delay of its data."""
+    program, data = _distances(segment)
+    return program, data, slots[segment[Column.SLOT]].tolist(), (send * segment[Column.CROSSES]).tolist()
+
+
+def _append_rows(rows: list[float], lists: RowLists) -> None:
     append = rows.append
-    delays = [send * cross for cross in crosses] if send else crosses if not any(crosses) else [0.0] * len(crosses)
-    for program, data, duration, delay in zip(program_back, data_back, seconds, delays, strict=True):
+    for program, data, duration, delay in zip(*lists, strict=True):
         ready = rows[program]
         arrived = rows[data] + delay
         append((arrived if arrived > ready else ready) + duration)
 
 
 @lru_cache(maxsize=2048)
-def _distances(segment: Segment) -> tuple[list[int], list[int], list[float]]:
-    """Negative list positions of a row's predecessors when it is about to be appended, and which cross ranks."""
-    return (-segment.program_offset).tolist(), (-segment.data_offset).tolist(), segment.crosses.tolist()
+def _distances(segment: Segment) -> tuple[list[int], list[int]]:
+    return (-segment[Column.PROGRAM_OFFSET]).tolist(), (-segment[Column.DATA_OFFSET]).tolist()
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number & (number - 1) == 0
 
 
 def _stride(fixed: Graph) -> int:
@@ -108,14 +120,15 @@ def _stride(fixed: Graph) -> int:
 
 
 def _proved_period(rows: list[float], fixed: Graph, done: int) -> int:
-    """Number of cycles c after which all `reach` last ends have advanced by one number; 0 when there is none."""
+    """Cycles c after which the last `reach` ends have all advanced by one number; 0 when there is none."""
     reach = fixed.reach
     for period in range(1, min(done, max(_stride(fixed), _MIN_PERIODS)) + 1):
         back = period * fixed.cycle.size
         advance = rows[-1] - rows[-1 - back]
         if rows[-reach] - rows[-reach - back] != advance:
             continue
-        if all(now - before == advance for now, before in zip(rows[-reach:], rows[-reach - back : -back], strict=True)):
+        both = zip(rows[-reach:], rows[-reach - back : -back], strict=True)
+        if all(now - before == advance for now, before in both):
             return period
     return 0
 
@@ -149,24 +162,25 @@ def _append_levels(before: FloatArray, segment: Segment, seconds: FloatArray, se
 
 @lru_cache(maxsize=2048)
 def _level_plan(segment: Segment, kept: int) -> list[tuple[int, int, IntArray, IntArray, FloatArray]]:
-    """Of every level: its local rows first to last, places of both predecessors, and which cross ranks (n, 1)."""
+    """Of every level: local rows, places of both predecessors, 1 where data cross ranks (shape (n, 1))."""
     place = np.arange(kept, kept + segment.size)
-    program, data = place - segment.program_offset, place - segment.data_offset
-    crosses = segment.crosses[:, None]
+    program, data = place - segment[Column.PROGRAM_OFFSET], place - segment[Column.DATA_OFFSET]
+    crosses = segment[Column.CROSSES][:, None].astype(np.float64)
     return [(a, b, program[a:b], data[a:b], crosses[a:b]) for a, b in pairwise(segment.level_starts)]
 
 
 def _run_cycles(scaled: ScaledGraph, rows: FloatArray, *, extend: bool) -> FloatArray:
-    """Last `reach` ends after all cycles, shape (reach, B); instances leave the loop when they are proved periodic."""
+    """Last `reach` ends after all cycles, shape (reach, B); instances proved periodic leave the loop."""
     fixed = scaled.graph
     stride = _stride(fixed)
     columns = np.arange(scaled.send.size)
-    seconds, send = scaled.slots[fixed.cycle.slot], scaled.send
+    seconds, send = scaled.slots[fixed.cycle[Column.SLOT]], scaled.send
     final = np.empty_like(rows)
     history = deque([rows], maxlen=max(stride, _MIN_PERIODS) + 1)
     for done in range(1, fixed.repeats + 1):
         history.append(_append_levels(history[-1], fixed.cycle, seconds, send)[-fixed.reach :].copy())
-        if not extend or done % stride:
+        # Looks happen at 1, 2, 4, ... strides: dropping columns copies the rest.
+        if not extend or done % stride or not _is_power_of_two(done // stride):
             continue
         period = _proved_periods(history)
         proved = period > 0
@@ -181,7 +195,7 @@ def _run_cycles(scaled: ScaledGraph, rows: FloatArray, *, extend: bool) -> Float
 
 
 def _proved_periods(history: deque[FloatArray]) -> IntArray:
-    """Of every column, the cycles c after which all ends have advanced by one number; 0 when there is none."""
+    """Of every column, the cycles c after which all ends have advanced by one number; 0 without one."""
     now = history[-1]
     period = np.zeros(now.shape[1], dtype=np.int64)
     for cycles in range(1, len(history)):

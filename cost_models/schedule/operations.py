@@ -54,7 +54,7 @@ def operations(schedule: ScheduleName, p: int, v: int, m: int) -> tuple[tuple[Op
     table = operation_table(schedule, p, v, m)
     phases = (Phase.FORWARD, Phase.BACKWARD)
     return tuple(
-        tuple(Operation(phases[phase], micro_batch, chunk) for phase, micro_batch, chunk in zip(*row, strict=True))
+        tuple(Operation(phases[phase], number, chunk) for phase, number, chunk in zip(*row, strict=True))
         for row in zip(table.phase.tolist(), table.micro_batch.tolist(), table.chunk.tolist(), strict=True)
     )
 
@@ -69,13 +69,15 @@ def operation_table(schedule: ScheduleName, p: int, v: int, m: int) -> Operation
     micro_batch = number // (p * v) * p + in_group % p
     forward_chunk = in_group // p
     warm_up = np.minimum(_warm_up(schedule, p, v, total), total)[:, None]
-    # Forward n stands n-th while warming up and at every second place after; backwards fill the gaps and the end.
+    # Forward n stands n-th while warming up, then at every second place; backwards fill the gaps and the end.
     forward_at = np.where(number < warm_up, number, 2 * number - warm_up)
     backward_at = np.where(number < total - warm_up, warm_up + 2 * number + 1, total + number)
     table = np.empty((3, p, 2 * total), dtype=np.int64)
     rank = np.arange(p)[:, None]
-    table[:, rank, forward_at] = np.stack((np.zeros_like(number), micro_batch, forward_chunk))[:, None]
-    table[:, rank, backward_at] = np.stack((np.ones_like(number), micro_batch, v - 1 - forward_chunk))[:, None]
+    forwards = np.stack((np.full(total, Phase.FORWARD), micro_batch, forward_chunk))
+    backwards = np.stack((np.full(total, Phase.BACKWARD), micro_batch, v - 1 - forward_chunk))
+    table[:, rank, forward_at] = forwards[:, None]
+    table[:, rank, backward_at] = backwards[:, None]
     table.flags.writeable = False
     return OperationTable(table[0], table[1], table[2])
 

@@ -68,10 +68,10 @@ def _not_positive(what: str, key: str, value: int) -> ScheduleViolation:
 def _interleaved_violations(p: int, v: int, m: int) -> list[ScheduleViolation]:
     found = []
     if p < 2:
-        message = f"schedule interleaved needs more than one pipeline rank, pp is {p}; set pp=2 or schedule=1f1b"
+        message = f"schedule interleaved needs 2 or more pipeline ranks, pp is {p}; set pp=2 or schedule=1f1b"
         found.append(ScheduleViolation("interleaved-ranks", message, (2,)))
     if v < 2:
-        message = f"schedule interleaved needs at least 2 chunks per rank, vpp is {v}; set vpp=2 or schedule=1f1b"
+        message = f"schedule interleaved needs 2 or more chunks, vpp is {v}; set vpp=2 or schedule=1f1b"
         found.append(ScheduleViolation("interleaved-chunks", message, (2,)))
     if m % p:
         nearest = tuple(value for value in (m - m % p, m - m % p + p) if value > 0)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_models.schedule.durations import FloatArray, PipelineDurations
+from cost_models.schedule.durations import FloatArray, PipelineDurations, rank_busy_s
+from cost_models.schedule.graph import Column
 from cost_models.schedule.longest_path import run_batch, run_rows, scale, scale_one
 from cost_models.schedule.names import ScheduleName
 from cost_models.schedule.operations import IntArray
@@ -20,10 +21,12 @@ _LIST_BATCH = 6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
-    """Times of a step: of every rank shape (p,) or (p, B), of the step () or (B,), like the durations.
+    """Times of a step, with the axis B where the durations have it.
 
-    rank_end_s is when a rank's last operation ends, step_s the latest of them, rank_busy_s the seconds in which
-    a rank computes.
+    Attributes:
+        rank_end_s: end of every rank's last operation, shape (p,) or (p, B).
+        step_s: the latest of them, shape () or (B,).
+        rank_busy_s: seconds in which the rank computes, shape (p,) or (p, B).
     """
 
     rank_end_s: FloatArray
@@ -33,7 +36,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperationTimeline:
-    """Start and end of every operation of one instance; arrays with one entry per operation, in order of time."""
+    """Start and end of every operation of one instance, in order of start; arrays of shape (2 p v m,)."""
 
     rank: IntArray
     phase: IntArray
@@ -56,7 +59,7 @@ def simulate(
     else:
         ends = run_batch(scaled, extend=extend)
     rank_end_s = np.ldexp(ends, scaled.exponent).reshape(p, *durations.forward_s.shape[2:])
-    return Timeline(rank_end_s, np.asarray(rank_end_s.max(axis=0)), _rank_busy_s(m, durations))
+    return Timeline(rank_end_s, np.asarray(rank_end_s.max(axis=0)), rank_busy_s(m, durations))
 
 
 def simulate_operations(
@@ -65,22 +68,17 @@ def simulate_operations(
     """Start and end of every operation of one instance (durations without the axis B), for traces."""
     scaled = scale_one(schedule, p, v, m, durations)
     parts = scaled.graph.parts()
-    slot = np.concatenate([part.slot for part, _ in parts])
+    columns = np.concatenate([part.columns for part, _ in parts], axis=1)
+    columns[Column.MICRO_BATCH] += np.repeat([shift for _, shift in parts], [part.size for part, _ in parts])
     end = np.array(run_rows(scaled, 0, extend=False)[1:])
-    start = end - scaled.slots[slot, 0]  # exact: both are whole units
+    start = end - scaled.slots[columns[Column.SLOT], 0]  # exact: both are whole units
     order = np.argsort(start, kind="stable")
-    micro_batch = np.concatenate([part.micro_batch + shift for part, shift in parts])
-    rank, phase, chunk = (
-        np.concatenate([getattr(part, name) for part, _ in parts])[order] for name in ("rank", "phase", "chunk")
+    columns = columns[:, order]
+    return OperationTimeline(
+        rank=columns[Column.RANK],
+        phase=columns[Column.PHASE],
+        chunk=columns[Column.CHUNK],
+        micro_batch=columns[Column.MICRO_BATCH],
+        start_s=np.ldexp(start[order], scaled.exponent[0]),
+        end_s=np.ldexp(end[order], scaled.exponent[0]),
     )
-    start_s, end_s = (np.ldexp(time, scaled.exponent[0])[order] for time in (start, end))
-    return OperationTimeline(rank, phase, chunk, micro_batch[order], start_s, end_s)
-
-
-def _rank_busy_s(m: int, durations: PipelineDurations) -> FloatArray:
-    busy_s = m * (durations.forward_s + durations.backward_s)
-    for extra_s in (durations.first_forward_extra_s, durations.last_backward_extra_s):
-        if extra_s is not None:
-            busy_s = busy_s + extra_s
-    total_s: FloatArray = busy_s.sum(axis=1)
-    return total_s

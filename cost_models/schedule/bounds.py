@@ -1,0 +1,162 @@
+"""Closed-form lower bounds on the step of a schedule, true for uneven chunks, extras and send times.
+
+Each is the length of one path of the schedule's graph, hence at most the longest path, the simulated step.
+Symbols: F[i,c], B[i,c] forward and backward seconds of chunk c of rank i; f, b the same with the extras of
+the first and last micro-batch; t_i = sum_c (F + B)[i,c]; e = send_s.  Every rank's list starts with the
+forward of micro-batch 0 through chunk 0 and ends with the backward of the last micro-batch through chunk 0.
+
+The well-known (m - 1) max t + sum t is not here: it is above the schedule for uneven stages (p = 2,
+F = B = (10, 1), m = 4: 82 against 80).
+"""
+
+from functools import lru_cache
+
+import numpy as np
+
+from cost_models.schedule.durations import FloatArray, PipelineDurations, by_slot, rank_busy_s
+from cost_models.schedule.graph import operation_slots
+from cost_models.schedule.names import ScheduleName
+from cost_models.schedule.operations import IntArray, Phase, operation_table
+from cost_models.schedule.rules import check_legal
+
+
+def rank_bound(schedule: ScheduleName, p: int, v: int, m: int, durations: PipelineDurations) -> FloatArray:
+    """T >= sum_{j<i} (f[j,0] + b[j,0]) + busy_i + 2 i e for every rank i, shape (p,) or (p, B).
+
+    busy_i is m t_i with the extras of rank i.  Path: micro-batch 0 forward down chunk 0 to rank i, all of
+    rank i's list, the last micro-batch backward up chunk 0 from rank i.
+    """
+    check_legal(schedule, p, v, m)
+    down_s, up_s = _chunk_0_sums(durations)
+    bound_s: FloatArray = down_s + rank_busy_s(m, durations) + up_s
+    return bound_s
+
+
+def rank_bound_with_tail(
+    schedule: ScheduleName, p: int, v: int, m: int, durations: PipelineDurations, tail_s: FloatArray
+) -> FloatArray:
+    """Rank bound with tail_s more seconds after every rank's last backward, shape (p,) or (p, B).
+
+    tail_s, shape (p,) or (p, B), is gradient sync that nothing hides; T is the latest end of them:
+    T >= sum_{j<i} f[j,0] + busy_i + max_{l<=i} (sum_{l<=j<i} b[j,0] + (i - l) e + tail_l) + i e.
+    Path: as in `rank_bound`, leaving the way up at rank l, whose list ends there.
+    """
+    check_legal(schedule, p, v, m)
+    down_s, up_s = _chunk_0_sums(durations)
+    # The way up from i to l is up_i - up_l, so the maximum over l <= i is a running one.
+    after_s = up_s + np.maximum.accumulate(tail_s - up_s, axis=0)
+    bound_s: FloatArray = down_s + rank_busy_s(m, durations) + after_s
+    return bound_s
+
+
+def fill_drain_bound(
+    schedule: ScheduleName, p: int, v: int, m: int, durations: PipelineDurations
+) -> FloatArray:
+    """One micro-batch through all virtual stages and back, and what else rank i runs; shape (p,) or (p, B).
+
+    The larger of two paths for every rank i, each with 2 (p v - 1) e when p > 1:
+    (first) micro-batch 0 forward through all chunks and back to chunk 0 of rank i, the rest of rank i's list,
+    the last micro-batch backward up chunk 0;
+    (last) micro-batch 0 forward down chunk 0 to rank i, rank i's list as far as the last micro-batch's
+    forward of chunk 0, that micro-batch forward through all chunks after it and all the way back.
+    For 1F1B without extras the first is sum t + (m - 1) B_i + max(0, m - p + i) F_i, the last the same with F
+    and B exchanged.
+    """
+    slot_s = by_slot(durations)
+    crossings = 2 * (p * v - 1) if p > 1 else 0
+    paths_s = _fill_drain_counts(schedule, p, v, m) @ slot_s + crossings * np.asarray(durations.send_s)
+    bound_s: FloatArray = paths_s.max(axis=0).reshape(p, *durations.forward_s.shape[2:])
+    return bound_s
+
+
+def gpipe_bound(m: int, durations: PipelineDurations) -> FloatArray:
+    """T >= max_i (sum_{j<=i} f_j + (m-1) F_i + sum_{j>i} F_j) + the same of b, B + 2 (p-1) e; () or (B,).
+
+    GPipe only.  Path: micro-batch 0 forward down to rank i, all forwards of i, the last micro-batch down to
+    the last rank, micro-batch 0 back up to some rank k, all backwards of k, the last micro-batch up from k.
+    It is exact: without extras the step of GPipe is sum t + (m-1) (max F + max B) + 2 (p-1) e.
+    """
+    forward_s, backward_s = durations.forward_s[:, 0], durations.backward_s[:, 0]
+    waves_s = (
+        _wave(m, forward_s, durations.first_forward_extra_s),
+        _wave(m, backward_s, durations.last_backward_extra_s),
+    )
+    return np.asarray(waves_s[0] + waves_s[1] + 2 * (len(forward_s) - 1) * np.asarray(durations.send_s))
+
+
+def total_bound(schedule: ScheduleName, p: int, v: int, m: int, total_s: FloatArray) -> FloatArray:
+    """Bound from total_s = S alone, the forward and backward seconds of one micro-batch over all chunks.
+
+    GPipe and 1F1B: T >= S / (1 - (1 - 1/m)**p).  With s_i = sum_{j<i} t_j the rank bounds say
+    T >= s_i + m (s_{i+1} - s_i), so s_{i+1} <= (1 - 1/m) s_i + T/m, and S = s_p <= T (1 - (1 - 1/m)**p).
+    Interleaved: T >= m S / p, because some rank computes at least S / p per micro-batch.
+    """
+    check_legal(schedule, p, v, m)
+    if schedule is ScheduleName.INTERLEAVED:
+        return total_s * (m / p)
+    return total_s / (1.0 - (1.0 - 1.0 / m) ** p)
+
+
+def step_bound(schedule: ScheduleName, p: int, v: int, m: int, durations: PipelineDurations) -> FloatArray:
+    """Largest of this module's bounds for the schedule, shape () or (B,)."""
+    bounds_s = [
+        rank_bound(schedule, p, v, m, durations).max(axis=0),
+        fill_drain_bound(schedule, p, v, m, durations).max(axis=0),
+        total_bound(schedule, p, v, m, (durations.forward_s + durations.backward_s).sum(axis=(0, 1))),
+    ]
+    if schedule is ScheduleName.GPIPE:
+        bounds_s.append(gpipe_bound(m, durations))
+    return np.asarray(np.max(bounds_s, axis=0))
+
+
+def _chunk_0_sums(durations: PipelineDurations) -> tuple[FloatArray, FloatArray]:
+    """Seconds of micro-batch 0 down chunk 0 to every rank, and of the last up from it, with the sends."""
+    sums_s = []
+    for seconds, extra_s in (
+        (durations.forward_s, durations.first_forward_extra_s),
+        (durations.backward_s, durations.last_backward_extra_s),
+    ):
+        chunk_s = seconds[:, 0] if extra_s is None else seconds[:, 0] + extra_s[:, 0]
+        before_s = np.zeros_like(chunk_s)
+        np.cumsum(chunk_s[:-1] + np.asarray(durations.send_s), axis=0, out=before_s[1:])
+        sums_s.append(before_s)
+    return sums_s[0], sums_s[1]
+
+
+def _wave(m: int, seconds: FloatArray, extra_s: FloatArray | None) -> FloatArray:
+    """Longest way of m micro-batches through all ranks in one direction, the extras on one of them."""
+    extras_s = np.zeros_like(seconds) if extra_s is None else extra_s[:, 0]
+    if m == 1:
+        return np.asarray((seconds + extras_s).sum(axis=0))
+    return np.asarray(seconds.sum(axis=0) + (np.cumsum(extras_s, axis=0) + (m - 1) * seconds).max(axis=0))
+
+
+@lru_cache(maxsize=256)
+def _fill_drain_counts(schedule: ScheduleName, p: int, v: int, m: int) -> FloatArray:
+    """Operations by `durations.by_slot` on the two paths of every rank, shape (2, p, 4 p v)."""
+    table = operation_table(schedule, p, v, m)
+    slots = operation_slots(schedule, p, v, m)
+    is_last, is_chunk_0 = table.micro_batch == m - 1, table.chunk == 0
+    back_at = np.argmax((table.phase == Phase.BACKWARD) & (table.micro_batch == 0) & is_chunk_0, axis=1)
+    last_at = np.argmax((table.phase == Phase.FORWARD) & is_last & is_chunk_0, axis=1)
+    # Kinds of slot, see by_slot: with one micro-batch it is the first and the last.
+    forward, backward, first_forward, last_backward = 0, 1, 2, 3
+    back_of_0, down_of_last = (backward, forward) if m > 1 else (last_backward, first_forward)
+    counts = np.zeros((2, p, 4, p, v))
+    counts[0, :, first_forward] = 1
+    counts[1, :, last_backward] = 1
+    for rank in range(p):
+        first, last = counts[0, rank], counts[1, rank]
+        first[back_of_0] += 1
+        last[down_of_last] += 1
+        first[back_of_0, :rank, 0] -= 1
+        first[last_backward, :rank, 0] += 1
+        last[down_of_last, : rank + 1, 0] -= 1
+        last[first_forward, :rank, 0] += 1
+        first += _histogram(slots[rank, back_at[rank] + 1 :], first)
+        last += _histogram(slots[rank, : last_at[rank] + 1], last)
+    return counts.reshape(2, p, 4 * p * v)
+
+
+def _histogram(slots: IntArray, like: FloatArray) -> FloatArray:
+    return np.bincount(slots, minlength=like.size).astype(np.float64).reshape(like.shape)

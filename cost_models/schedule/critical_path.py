@@ -1,0 +1,87 @@
+"""The longest path of one instance as counts of operations: a linear lower bound for any durations."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_models.schedule.durations import FloatArray, PipelineDurations
+from cost_models.schedule.graph import Column, Graph
+from cost_models.schedule.longest_path import run_rows, scale_one
+from cost_models.schedule.names import ScheduleName
+from cost_models.schedule.operations import IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PathCoefficients:
+    """How often a path through the graph of (schedule, p, v, m) runs every operation.
+
+    The path exists whatever the durations are, so the sum of counts times durations is at most the step for
+    all of them, and equal to it for those it was found with.
+
+    Attributes:
+        forward_count: forwards of every chunk, those of micro-batch 0 included, shape (p, v).
+        backward_count: backwards of every chunk, those of the last micro-batch included, shape (p, v).
+        first_forward_count: forwards of micro-batch 0, which cost the extra, shape (p, v).
+        last_backward_count: backwards of the last micro-batch, which cost the extra, shape (p, v).
+        edge_count: steps from one rank to another, each `send_s`.
+        end_rank: rank on which the path ends.
+    """
+
+    forward_count: IntArray
+    backward_count: IntArray
+    first_forward_count: IntArray
+    last_backward_count: IntArray
+    edge_count: int
+    end_rank: int
+
+    def lower_bound_s(self, durations: PipelineDurations) -> FloatArray:
+        """Seconds of the path under other durations of the same shape, () or (B,)."""
+        terms = (
+            (self.forward_count, durations.forward_s),
+            (self.backward_count, durations.backward_s),
+            (self.first_forward_count, durations.first_forward_extra_s),
+            (self.last_backward_count, durations.last_backward_extra_s),
+        )
+        path_s = np.asarray(self.edge_count * np.asarray(durations.send_s, dtype=np.float64))
+        for count, seconds in terms:
+            if seconds is not None:
+                path_s = path_s + np.tensordot(count, seconds, axes=2)
+        return np.asarray(path_s)
+
+
+def critical_path(
+    schedule: ScheduleName, p: int, v: int, m: int, durations: PipelineDurations
+) -> PathCoefficients:
+    """A longest path of one instance (durations without the axis B), followed back from its end."""
+    scaled = scale_one(schedule, p, v, m, durations)
+    fixed, send = scaled.graph, float(scaled.send[0])
+    rows = run_rows(scaled, 0, extend=False)
+    ends = [rows[-offset] for offset in fixed.last_offset.tolist()]
+    end_rank = int(np.argmax(ends))
+    program_offset, data_offset, crosses, slot = _unrolled(fixed)
+    row = len(rows) - int(fixed.last_offset[end_rank])
+    counts = np.zeros(len(scaled.slots), dtype=np.int64)
+    edge_count = 0
+    while row > 0:
+        counts[slot[row - 1]] += 1
+        before, source, crossed = row - program_offset[row - 1], row - data_offset[row - 1], crosses[row - 1]
+        by_data = rows[source] + send * crossed > rows[before]
+        edge_count += crossed * by_data
+        row = source if by_data else before
+    plain_forward, plain_backward, first_forward, last_backward = counts.reshape(4, p, v)
+    return PathCoefficients(
+        forward_count=plain_forward + first_forward,
+        backward_count=plain_backward + last_backward,
+        first_forward_count=first_forward,
+        last_backward_count=last_backward,
+        edge_count=edge_count,
+        end_rank=end_rank,
+    )
+
+
+def _unrolled(fixed: Graph) -> list[list[int]]:
+    """Program offset, data offset, crossing and slot of every operation of the whole graph."""
+    wanted = [Column.PROGRAM_OFFSET, Column.DATA_OFFSET, Column.CROSSES, Column.SLOT]
+    columns = np.concatenate([part.columns[wanted] for part, _ in fixed.parts()], axis=1)
+    unrolled: list[list[int]] = columns.tolist()
+    return unrolled
