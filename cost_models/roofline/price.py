@@ -1,0 +1,160 @@
+"""Seconds of kernels: the slower of computing and moving bytes, at efficiencies that depend on the shape.
+
+Roofline (Williams, Waterman, Patterson 2009): t = max(FLOP / (peak * e), bytes / (bandwidth * e)) + launch.
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models.operators.base import KernelKind, Phase
+from cost_models.roofline.efficiency import Efficiency, GemmCurve
+from cost_models.roofline.kernel_table import SMALLEST, KernelTable, RowGroup
+from cost_models.specs.device import DeviceSpec
+from cost_models.specs.job import Precision
+from cost_models.units import Num
+
+Array = NDArray[np.float64]
+
+FULL_HEAD_SIZE: Final = 128.0
+"""Head size at which attention curves are given; larger heads are no faster."""
+
+NARROW_BYTES: Final = {
+    precision.value: precision.gemm_bytes for precision in (Precision.FP8, Precision.MXFP8, Precision.NVFP4)
+}
+"""Bytes of an operand's element, scales included, in the precisions that quantise their operands."""
+
+WIDE_BYTES: Final = Precision.BF16.gemm_bytes
+"""Bytes of an element before it is quantised."""
+
+_BATCHED: Final = frozenset({KernelKind.GEMM, KernelKind.GROUPED_GEMM})
+
+
+def kernel_seconds(table: KernelTable, device: DeviceSpec, efficiency: Efficiency, precision: str) -> Array:
+    """Seconds of each kernel, all its launches together; shape (kernels, *batch), in the order given.
+
+    Narrow precisions (fp8, mxfp8, nvfp4) hold for GEMM and grouped GEMM only; everything else runs in bf16.
+    Rows marked fp32 run at the full fp32 rate. A zero-count or zero-work row takes no time.
+    """
+    seconds = np.empty(table.shape)
+    for group in table.groups:
+        part = _group_seconds(table, group, device, efficiency, precision)
+        rows = group.rows
+        idle = (table.flops[rows] + table.bytes[rows]) * table.count[rows] <= 0.0
+        seconds[table.order[rows]] = np.where(idle, 0.0, part)
+    return seconds
+
+
+def gemm_efficiency(
+    m: Num, n: Num, k: Num, curve: GemmCurve, compute_units: float, batch: Num = 1.0
+) -> Array:
+    """Fraction of the dense peak that `batch` equal m x n x k multiplications in one launch reach.
+
+    e = e_max * k / (k + k_half) * (m n) / (padded m * padded n) * (1 - w (1 - last wave's fill)), with m and
+    n padded to whole tiles; the wave term after NVIDIA, "Matrix Multiplication Background User's Guide".
+    Limit: one tile shape for all sizes, softened by w < 1.
+    """
+    tiles_m, tiles_n = np.ceil(m / curve.tile_m), np.ceil(n / curve.tile_n)
+    tiles = tiles_m * tiles_n * batch
+    fill = tiles / (np.ceil(tiles / compute_units) * compute_units)
+    tile = m * n / (tiles_m * tiles_n * (curve.tile_m * curve.tile_n))
+    wave = 1.0 - curve.wave_strength * (1.0 - fill)
+    found: Array = curve.max_efficiency * tile * wave * (k / (k + curve.k_half))
+    return found
+
+
+def optimizer_seconds(
+    elements: Num, bytes_per_element: Num, device: DeviceSpec, efficiency: Efficiency
+) -> Array:
+    """Seconds of an optimizer step over a rank's elements: HBM traffic and nothing else.
+
+    t = (elements * bytes_per_element + half_bytes) / (bandwidth * e) + launch. Adam with fp32 master weights
+    and moments reads and writes 4 x 2 x 3, reads the gradient and writes the weight: 30 bytes with fp32
+    gradients.
+    """
+    moved = np.asarray(elements * bytes_per_element, dtype=float)
+    rate = device.memory_bytes_per_s.value * min(1.0, efficiency.optimizer * efficiency.scale.memory)
+    busy = (moved + efficiency.half_bytes) / rate + efficiency.kernel_s
+    return np.where(moved > 0.0, busy, 0.0)
+
+
+def precision_of(kind: KernelKind, fp32: bool, precision: str) -> str:
+    """The precision a kernel really runs in under a job precision."""
+    if fp32:
+        return "fp32"
+    if precision in NARROW_BYTES and kind not in _BATCHED:
+        return "bf16"
+    return precision
+
+
+def _group_seconds(
+    table: KernelTable, group: RowGroup, device: DeviceSpec, efficiency: Efficiency, precision: str
+) -> Array:
+    """Seconds of the rows of one group, launches included."""
+    rows, kind = group.rows, group.kind
+    count, moved = table.count[rows], table.bytes[rows]
+    launches = count
+    if kind in _BATCHED:  # equal shapes go out as one batched or grouped launch
+        launches = np.minimum(count, 1.0)
+    extra = launches * efficiency.kernel_s
+    if kind is KernelKind.GROUPED_GEMM:
+        extra = extra + (count - launches) * efficiency.group_s
+    rate = device.memory_bytes_per_s.value * min(1.0, efficiency.memory * efficiency.scale.memory)
+    if kind is KernelKind.MEMORY:
+        return (moved + launches * efficiency.half_bytes) / rate + extra
+    used = precision_of(kind, group.fp32, precision)
+    if used in NARROW_BYTES:
+        narrow = NARROW_BYTES[used]
+        extra = extra + _quantised_bytes(table, rows, narrow) * (efficiency.quantisation_traffic / rate)
+        moved = np.maximum(moved - _operands(table, rows) * (WIDE_BYTES - narrow), 0.0)
+    compute = _compute_seconds(table, group, device, efficiency, used)
+    return np.maximum(compute, (moved + launches * efficiency.half_bytes) / rate) + extra
+
+
+def _compute_seconds(
+    table: KernelTable, group: RowGroup, device: DeviceSpec, efficiency: Efficiency, used: str
+) -> Array:
+    """FLOP / (peak * efficiency) of the rows of one group."""
+    rows, kind, scale = group.rows, group.kind, efficiency.scale
+    peak = _peak(device, used)
+    flops = table.flops[rows]
+    if kind is KernelKind.SCAN:
+        return flops / (peak * min(1.0, efficiency.scan * scale.matmul))
+    if kind is KernelKind.ATTENTION:
+        curve = efficiency.attention_backward if group.backward else efficiency.attention_forward
+        keys, head = table.n[rows], table.k[rows]
+        half = curve.head_size_half
+        head_fill = np.minimum(1.0, head * (1.0 + half / FULL_HEAD_SIZE) / (head + half))
+        reached = min(1.0, curve.max_efficiency * scale.attention) * head_fill
+        return flops * (keys + curve.half_keys) / (keys * reached * peak)
+    gemm = efficiency.curve(used)
+    factor = {KernelKind.GROUPED_GEMM: efficiency.grouped_gemm, KernelKind.CONVOLUTION:
+    efficiency.convolution} batch = np.maximum(table.count[rows], SMALLEST) if kind in _BATCHED else 1.0
+    reached = gemm_efficiency(table.m[rows], table.n[rows], table.k[rows], gemm, device.compute_units.value,
+    batch) share = reached * (factor.get(kind, 1.0) * scale.matmul)
+    return flops / (peak * np.minimum(1.0, share))
+
+
+def _peak(device: DeviceSpec, precision: str) -> float:
+    if precision == "fp32" and not device.supports("fp32"):
+        return device.vector_flops.value
+    return device.peak(precision)
+
+
+def _operands(table: KernelTable, rows: slice) -> Array:
+    """Elements of both operands, over all launches."""
+    return table.count[rows] * table.k[rows] * (table.m[rows] + table.n[rows])
+
+
+def _quantised_bytes(table: KernelTable, rows: slice, narrow: float) -> Array:
+    """Bytes moved to quantise: each operand once, read wide, written row- and column-wise.
+
+    The forward GEMM quantises its input and its weight, the input gradient its output gradient; the weight
+    gradient finds both operands ready.
+    """
+    phases = table.phases[table.order[rows]].reshape(-1, *([1] * (table.flops.ndim - 1)))
+    left = table.m[rows] * (phases != Phase.WEIGHT_GRADIENT)
+    right = table.n[rows] * (phases == Phase.FORWARD)
+    moved: Array = table.count[rows] * table.k[rows] * (left + right) * (WIDE_BYTES + 2.0 * narrow)
+    return moved
