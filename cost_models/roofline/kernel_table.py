@@ -29,7 +29,7 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True)
 class KernelTable:
-    """Kernels sorted into groups; arrays have shape (kernels, *batch), FLOP and bytes are totals over `count`.
+    """Kernels sorted into groups; arrays have shape (kernels, *batch); FLOP and bytes cover all `count`.
 
     `order[i]` is the position in the given list of sorted row i; `phases` follows the given list, as results
     do.

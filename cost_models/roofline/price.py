@@ -129,10 +129,14 @@ def _compute_seconds(
         reached = min(1.0, curve.max_efficiency * scale.attention) * head_fill
         return flops * (keys + curve.half_keys) / (keys * reached * peak)
     gemm = efficiency.curve(used)
-    factor = {KernelKind.GROUPED_GEMM: efficiency.grouped_gemm, KernelKind.CONVOLUTION:
-    efficiency.convolution} batch = np.maximum(table.count[rows], SMALLEST) if kind in _BATCHED else 1.0
-    reached = gemm_efficiency(table.m[rows], table.n[rows], table.k[rows], gemm, device.compute_units.value,
-    batch) share = reached * (factor.get(kind, 1.0) * scale.matmul)
+    factor = {
+        KernelKind.GROUPED_GEMM: efficiency.grouped_gemm,
+        KernelKind.CONVOLUTION: efficiency.convolution,
+    }
+    batch = np.maximum(table.count[rows], SMALLEST) if kind in _BATCHED else 1.0
+    units = device.compute_units.value
+    reached = gemm_efficiency(table.m[rows], table.n[rows], table.k[rows], gemm, units, batch)
+    share = reached * (factor.get(kind, 1.0) * scale.matmul)
     return flops / (peak * np.minimum(1.0, share))
 
 
