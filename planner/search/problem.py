@@ -1,0 +1,116 @@
+"""The inner problem of one mesh: where to cut its blocks into virtual stages, and how many blocks to recompute in full.
+
+Sets and symbols, used by every module of this package (docs/search_model.md has the whole program):
+
+    i = 0..p-1          pipeline ranks (mesh.pp)
+    c = 0..v-1          chunks of a rank (mesh.vpp)
+    g = c p + i         virtual stages in global order, N = p v of them
+    m                   micro-batches of a step (mesh.num_micro_batches)
+    x[g]                first block of virtual stage g; x[0] = 0, x[N] = L, x[g] < x[g+1]
+    K[g]                fully recomputed blocks at the front of g; min(K, x[g+1] - x[g]) if the engine takes one K
+    F[g], B[g]          forward and backward seconds of g, functions of (x[g], x[g+1], K[g])
+    r[i]                gradient reduction of rank i that nothing hides, after its last backward
+    o[i]                optimizer and exposed gather of rank i
+
+    minimise   (max_i (end_i + r[i]) + max_i o[i] + fixed) * straggler
+    subject to peak bytes of every rank <= limit,
+
+where end_i is the longest path of the schedule's graph to the last operation of rank i.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from cost_models.chunk import Array, ChunkCosts, Index, MeshCosts, chunk_costs, exposed_sync_s, rank_peak_bytes, step_tail_s
+from cost_models.schedule import PipelineDurations, in_flight, simulate
+from cost_models.step import virtual_stage
+
+
+class InnerStatus(StrEnum):
+    """How the search of one mesh ended."""
+
+    OPTIMAL = "optimal"  # the solution is proved to be within the gap
+    INFEASIBLE = "infeasible"  # proved: no choice of stages and recomputation fits
+    CUT = "cut"  # proved: nothing in this mesh is better than the incumbent by more than the gap
+    STOPPED = "stopped"  # out of time; the bound is true but has not met the best step
+
+
+@dataclass(frozen=True, slots=True)
+class InnerSolution:
+    """A choice that fits: blocks and fully recomputed blocks per virtual stage in global order, and its step."""
+
+    stages: tuple[int, ...]
+    full_layers: tuple[int, ...]
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class InnerResult:
+    """What is known of one mesh: the best solution found, and a lower bound on every solution."""
+
+    status: InnerStatus
+    solution: InnerSolution | None
+    lower_bound_s: float
+    rounds: int  # models solved
+    wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Steps of n choices of one mesh; arrays of shape (n,), chunk fields of shape (p, v, n)."""
+
+    step_s: Array
+    fits: Array
+    chunks: ChunkCosts
+
+
+def num_virtual_stages(mesh: MeshCosts) -> int:
+    """N, the number of segments that the blocks are cut into."""
+    return mesh.pp * mesh.vpp
+
+
+def chunks_of(mesh: MeshCosts, stages: Index, full_layers: Index) -> ChunkCosts:
+    """Chunk costs of n choices, arrays of shape (n, N) in global order; the fields have shape (p, v, n)."""
+    where = virtual_stage(mesh.pp, mesh.vpp)
+    stop = np.cumsum(stages, axis=1)
+    start = stop - stages
+    order = where.reshape(-1)
+    flat = (start[:, order].T.reshape(-1), stop[:, order].T.reshape(-1), full_layers[:, order].T.reshape(-1))
+    costs = chunk_costs(mesh, *flat)
+    return ChunkCosts(*(getattr(costs, name).reshape(*where.shape, -1) for name in ChunkCosts.__dataclass_fields__))
+
+
+def fits_memory(mesh: MeshCosts, chunks: ChunkCosts) -> Array:
+    """Whether every rank stays within the limit, shape (n,)."""
+    flight = in_flight(mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)
+    fits = np.ones(chunks.forward_s.shape[2], dtype=bool)
+    for rank in range(mesh.pp):
+        of_rank = ChunkCosts(*(getattr(chunks, name)[rank] for name in ChunkCosts.__dataclass_fields__))
+        held = np.asarray(flight.vectors[rank], dtype=np.float64)
+        fits &= rank_peak_bytes(mesh.rules, of_rank, held) <= mesh.rules.allocated_limit_bytes
+    return fits
+
+
+def price_many(mesh: MeshCosts, stages: Index, full_layers: Index) -> Prices:
+    """Steps of n choices at once, equal to `cost_models.step.step_costs` of each; shapes (n, N)."""
+    chunks = chunks_of(mesh, stages, full_layers)
+    durations = PipelineDurations(chunks.forward_s, chunks.backward_s, send_s=mesh.rules.send_s)
+    point = (mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)
+    ends = simulate(*point, durations).rank_end_s
+    exposed = exposed_sync_s(mesh.rules, chunks.sync_s.sum(1), chunks.backward_s.sum(1))
+    tail = step_tail_s(mesh.rules, chunks.gather_s.sum(1), chunks.optimizer_s.sum(1))
+    pipeline_s = (ends + exposed).max(axis=0) + tail.max(axis=0)
+    return Prices(step_of(mesh, pipeline_s), fits_memory(mesh, chunks), chunks)
+
+
+def step_of(mesh: MeshCosts, pipeline_s: Array) -> Array:
+    """Whole step from the seconds up to the barrier plus the longest tail."""
+    step: Array = (pipeline_s + mesh.rules.step_fixed_s) * mesh.rules.straggler_factor
+    return step
+
+
+def pipeline_of(mesh: MeshCosts, step_s: float) -> float:
+    """Inverse of `step_of`: seconds up to the barrier plus the longest tail."""
+    return step_s / mesh.rules.straggler_factor - mesh.rules.step_fixed_s
