@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from cost_models.schedule.durations import FloatArray, PipelineDurations, by_slot, rank_busy_s
+from cost_models.schedule.gpipe import gpipe_rank_ends
 from cost_models.schedule.graph import operation_slots
 from cost_models.schedule.names import ScheduleName
 from cost_models.schedule.operations import IntArray, Phase, operation_table
@@ -76,12 +77,10 @@ def gpipe_bound(m: int, durations: PipelineDurations) -> FloatArray:
     the last rank, micro-batch 0 back up to some rank k, all backwards of k, the last micro-batch up from k.
     It is exact: without extras the step of GPipe is sum t + (m-1) (max F + max B) + 2 (p-1) e.
     """
-    forward_s, backward_s = durations.forward_s[:, 0], durations.backward_s[:, 0]
-    waves_s = (
-        _wave(m, forward_s, durations.first_forward_extra_s),
-        _wave(m, backward_s, durations.last_backward_extra_s),
-    )
-    return np.asarray(waves_s[0] + waves_s[1] + 2 * (len(forward_s) - 1) * np.asarray(durations.send_s))
+    p = len(durations.forward_s)
+    slot_s = by_slot(durations).reshape(4, p, -1)
+    send_s = np.broadcast_to(np.asarray(durations.send_s, dtype=np.float64), slot_s.shape[2:])
+    return np.asarray(gpipe_rank_ends(m, slot_s, send_s)[0].reshape(durations.forward_s.shape[2:]))
 
 
 def total_bound(schedule: ScheduleName, p: int, v: int, m: int, total_s: FloatArray) -> FloatArray:
@@ -121,14 +120,6 @@ def _chunk_0_sums(durations: PipelineDurations) -> tuple[FloatArray, FloatArray]
         np.cumsum(chunk_s[:-1] + np.asarray(durations.send_s), axis=0, out=before_s[1:])
         sums_s.append(before_s)
     return sums_s[0], sums_s[1]
-
-
-def _wave(m: int, seconds: FloatArray, extra_s: FloatArray | None) -> FloatArray:
-    """Longest way of m micro-batches through all ranks in one direction, the extras on one of them."""
-    extras_s = np.zeros_like(seconds) if extra_s is None else extra_s[:, 0]
-    if m == 1:
-        return np.asarray((seconds + extras_s).sum(axis=0))
-    return np.asarray(seconds.sum(axis=0) + (np.cumsum(extras_s, axis=0) + (m - 1) * seconds).max(axis=0))
 
 
 @lru_cache(maxsize=256)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_models.schedule.durations import FloatArray, PipelineDurations
-from cost_models.schedule.graph import Column, Graph
-from cost_models.schedule.longest_path import run_rows, scale_one
+from cost_models.schedule.durations import FloatArray, PipelineDurations, in_units, one_instance
+from cost_models.schedule.graph import Column, Graph, graph
+from cost_models.schedule.longest_path import run_rows
 from cost_models.schedule.names import ScheduleName
 from cost_models.schedule.operations import IntArray
 
@@ -53,14 +53,15 @@ def critical_path(
     schedule: ScheduleName, p: int, v: int, m: int, durations: PipelineDurations
 ) -> PathCoefficients:
     """A longest path of one instance (durations without the axis B), followed back from its end."""
-    scaled = scale_one(schedule, p, v, m, durations)
-    fixed, send = scaled.graph, float(scaled.send[0])
-    rows = run_rows(scaled, 0, extend=False)
+    fixed = graph(schedule, p, v, m)
+    units = in_units(one_instance(durations), p, v, fixed.level_count)
+    send = float(units.send[0])
+    rows = run_rows(fixed, units, 0, extend=False)
     ends = [rows[-offset] for offset in fixed.last_offset.tolist()]
     end_rank = int(np.argmax(ends))
     program_offset, data_offset, crosses, slot = _unrolled(fixed)
     row = len(rows) - int(fixed.last_offset[end_rank])
-    counts = np.zeros(len(scaled.slots), dtype=np.int64)
+    counts = np.zeros(len(units.slots), dtype=np.int64)
     edge_count = 0
     while row > 0:
         counts[slot[row - 1]] += 1

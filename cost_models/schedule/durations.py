@@ -55,6 +55,15 @@ class PipelineDurations:
         return self.forward_s.ndim == 3
 
 
+def one_instance(durations: PipelineDurations) -> PipelineDurations:
+    """The durations, refused unless they are of one instance, without the axis B."""
+    if durations.is_batched:
+        p, v, instances = durations.forward_s.shape
+        msg = f"durations hold {instances} instances; give one, of shape ({p}, {v})"
+        raise ValueError(msg)
+    return durations
+
+
 def rank_busy_s(m: int, durations: PipelineDurations) -> FloatArray:
     """Seconds in which every rank computes during a step of m micro-batches, shape (p,) or (p, B)."""
     busy_s = m * (durations.forward_s + durations.backward_s)
@@ -78,19 +87,35 @@ def by_slot(durations: PipelineDurations) -> FloatArray:
     return np.concatenate((forward, backward, first_forward, last_backward)).reshape(rows, -1)
 
 
-def quantum_exponent(slot_s: FloatArray, send_s: FloatArray, longest: int) -> NDArray[np.int32]:
-    """Exponent e, shape (B,): in units of 2**e s, sums along paths of up to `longest` operations are exact.
+@dataclass(frozen=True, slots=True, eq=False)
+class DurationUnits:
+    """Durations in whole units of 2**exponent seconds: slots (4 p v, B), send and exponent (B,)."""
 
-    Durations rounded to multiples of 2**e have sums of at most 2**53 units, which a double holds exactly, so
-    simulated times compare exactly: "every rank advanced by the same time" is a proof, not a tolerance.
-    Rounding moves one duration by at most 2**-53 of the bound on the whole path: all its operations at the
-    largest plain duration, and p v forwards of micro-batch 0 and p v last backwards at the largest of those.
+    slots: FloatArray
+    send: FloatArray
+    exponent: NDArray[np.int32]
+
+
+def in_units(durations: PipelineDurations, p: int, v: int, longest: int) -> DurationUnits:
+    """Durations rounded so that sums along any path of up to `longest` operations are exact.
+
+    Sums stay within 2**53 units, whole numbers that a double holds exactly, so simulated times compare
+    exactly: "every rank advanced by the same time" is a proof, not a tolerance.  Rounding moves one duration
+    by at most 2**-53 of the bound on the whole path: all its operations at the largest plain duration, and p
+    v forwards of micro-batch 0 and p v last backwards at the largest of those.
     """
+    shape = durations.forward_s.shape
+    if shape[:2] != (p, v):
+        msg = f"durations have shape {shape}, pp={p} and vpp={v}; use shape ({p}, {v}) or ({p}, {v}, B)"
+        raise ValueError(msg)
+    slot_s = by_slot(durations)
+    send_s = np.broadcast_to(np.asarray(durations.send_s, dtype=np.float64), slot_s.shape[1:])
     half = len(slot_s) // 2
     plain_s, special_s = slot_s[:half].max(axis=0), slot_s[half:].max(axis=0)
     bound_s = longest * (plain_s + send_s) + half * special_s
     exponent: NDArray[np.int32] = np.frexp(bound_s)[1] - 52
-    return exponent
+    slots, send = (np.rint(np.ldexp(seconds, -exponent)) for seconds in (slot_s, send_s))
+    return DurationUnits(slots, send, exponent)
 
 
 def _is_usable(seconds: FloatArray) -> bool:

@@ -19,14 +19,8 @@ from functools import lru_cache
 import numpy as np
 
 from cost_models.schedule.names import ScheduleName
-from cost_models.schedule.operations import IntArray, Phase, operation_table
+from cost_models.schedule.operations import IntArray, Phase, operation_table, representative_micro_batches
 from cost_models.schedule.rules import check_legal
-
-# Groups of p micro-batches of the small graph in which the cycle of interleaved 1F1B is looked for: warm-up
-# and drain take about three, and the cycle must be seen twice.
-_INTERLEAVED_BASE_GROUPS = 5
-# Micro-batches beyond the 2 p of warm-up and drain in the small graph of 1F1B.
-_ONE_F_ONE_B_SPARE = 4
 
 
 class Column(IntEnum):
@@ -120,16 +114,12 @@ def operation_slots(schedule: ScheduleName, p: int, v: int, m: int) -> IntArray:
 def graph(schedule: ScheduleName, p: int, v: int, m: int) -> Graph:
     """The graph of a legal point; points with many micro-batches share the arrays of a small one."""
     check_legal(schedule, p, v, m)
-    small_m = m
-    if schedule is ScheduleName.ONE_F_ONE_B:
-        small_m = 2 * p + _ONE_F_ONE_B_SPARE
-    elif schedule is ScheduleName.INTERLEAVED:
-        small_m = _INTERLEAVED_BASE_GROUPS * p
-    if m <= small_m:
-        return _uncut(schedule, p, v, m)
+    small_m = representative_micro_batches(schedule, p, m)
+    if m == small_m:
+        return whole_graph(schedule, p, v, m)
     small = _cut(schedule, p, v, small_m)
     if small.repeats == 0:
-        return _uncut(schedule, p, v, m)
+        return whole_graph(schedule, p, v, m)
     more = (m - small_m) // small.group
     levels = small.level_count + more * (len(small.cycle.level_starts) - 1)
     return replace(small, repeats=small.repeats + more, level_count=levels)
@@ -138,7 +128,7 @@ def graph(schedule: ScheduleName, p: int, v: int, m: int) -> Graph:
 @lru_cache(maxsize=128)
 def _cut(schedule: ScheduleName, p: int, v: int, m: int) -> Graph:
     """The graph with its middle cut into cycles, or uncut when no cycle is seen twice."""
-    whole = _uncut(schedule, p, v, m)
+    whole = whole_graph(schedule, p, v, m)
     rows, starts = whole.head, np.asarray(whole.head.level_starts)
     group = 1 if schedule is ScheduleName.ONE_F_ONE_B else p
     # In steady state every rank runs one operation per level.
@@ -180,8 +170,8 @@ def _longest_repetition(rows: Segment, period: int, group: int) -> tuple[int, in
     return best
 
 
-@lru_cache(maxsize=512)
-def _uncut(schedule: ScheduleName, p: int, v: int, m: int) -> Graph:
+@lru_cache(maxsize=64)
+def whole_graph(schedule: ScheduleName, p: int, v: int, m: int) -> Graph:
     """The graph as one segment, straight from the operation lists."""
     table = operation_table(schedule, p, v, m)
     length = table.phase.shape[1]

@@ -6,7 +6,8 @@ from functools import lru_cache
 import numpy as np
 
 from cost_models.schedule.names import ScheduleName
-from cost_models.schedule.operations import IntArray, Phase, operation_table
+from cost_models.schedule.operations import IntArray, Phase, operation_table, representative_micro_batches
+from cost_models.schedule.rules import check_legal
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +25,14 @@ class InFlight:
         return max(sum(vector) for vector in self.vectors[rank])
 
 
-@lru_cache(maxsize=4096)
 def in_flight(schedule: ScheduleName, p: int, v: int, m: int) -> InFlight:
     """In-flight vectors of every rank; an activation lives from its forward's start to its backward's end."""
+    check_legal(schedule, p, v, m)
+    return _counted(schedule, p, v, representative_micro_batches(schedule, p, m))
+
+
+@lru_cache(maxsize=4096)
+def _counted(schedule: ScheduleName, p: int, v: int, m: int) -> InFlight:
     table = operation_table(schedule, p, v, m)
     runs_chunk = table.chunk[:, :, None] == np.arange(v)
     is_forward = (table.phase == Phase.FORWARD)[:, :, None]

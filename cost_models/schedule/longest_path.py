@@ -9,16 +9,13 @@ Instances that are not proved periodic run in full.
 """
 
 from collections import deque
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cost_models.schedule.durations import FloatArray, PipelineDurations, by_slot, quantum_exponent
-from cost_models.schedule.graph import Column, Graph, Segment, graph
-from cost_models.schedule.names import ScheduleName
+from cost_models.schedule.durations import DurationUnits, FloatArray
+from cost_models.schedule.graph import Column, Graph, Segment
 from cost_models.schedule.operations import IntArray
 
 # Least number of periods tried.  1F1B tries up to p micro-batches: with send times the slowest loop of its
@@ -26,41 +23,9 @@ from cost_models.schedule.operations import IntArray
 _MIN_PERIODS = 4
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ScaledGraph:
-    """A graph with durations in units of 2**exponent seconds: slots (4 p v, B), send and exponent (B,)."""
-
-    graph: Graph
-    slots: FloatArray
-    send: FloatArray
-    exponent: NDArray[np.int32]
-
-
-def scale(schedule: ScheduleName, p: int, v: int, m: int, durations: PipelineDurations) -> ScaledGraph:
-    """The graph of a point with the rounded durations of every instance; raises when shapes do not match."""
-    if durations.forward_s.shape[:2] != (p, v):
-        shape = durations.forward_s.shape
-        msg = f"durations have shape {shape}, pp={p} and vpp={v}; use shape ({p}, {v}) or ({p}, {v}, B)"
-        raise ValueError(msg)
-    fixed = graph(schedule, p, v, m)
-    slot_s = by_slot(durations)
-    send_s = np.broadcast_to(np.asarray(durations.send_s, dtype=np.float64), slot_s.shape[1:])
-    exponent = quantum_exponent(slot_s, send_s, fixed.level_count)
-    slots, send = (np.rint(np.ldexp(seconds, -exponent)) for seconds in (slot_s, send_s))
-    return ScaledGraph(fixed, slots, send, exponent)
-
-
-def scale_one(schedule: ScheduleName, p: int, v: int, m: int, durations: PipelineDurations) -> ScaledGraph:
-    """Like `scale`, for exactly one instance without the axis B."""
-    if durations.is_batched:
-        msg = f"durations hold {durations.forward_s.shape[2]} instances; give one, of shape ({p}, {v})"
-        raise ValueError(msg)
-    return scale(schedule, p, v, m, durations)
-
-
-def run_rows(scaled: ScaledGraph, column: int, *, extend: bool) -> list[float]:
+def run_rows(fixed: Graph, units: DurationUnits, column: int, *, extend: bool) -> list[float]:
     """Ends of one instance in units by row, row 0 being the start; with `extend` only the tail's are kept."""
-    fixed, slots, send = scaled.graph, scaled.slots[:, column], float(scaled.send[column])
+    slots, send = units.slots[:, column], float(units.send[column])
     rows = [0.0]
     _append_rows(rows, _row_lists(fixed.head, slots, send))
     stride = _stride(fixed)
@@ -76,14 +41,14 @@ def run_rows(scaled: ScaledGraph, column: int, *, extend: bool) -> list[float]:
     return rows
 
 
-def run_batch(scaled: ScaledGraph, *, extend: bool) -> FloatArray:
+def run_batch(fixed: Graph, units: DurationUnits, *, extend: bool) -> FloatArray:
     """End of each rank's last operation in units, shape (p, B), level by level for all instances at once."""
-    fixed, send = scaled.graph, scaled.send
+    send = units.send
     rows = np.zeros((1, send.size))
-    rows = _append_levels(rows, fixed.head, scaled.slots[fixed.head[Column.SLOT]], send)[-fixed.reach :]
+    rows = _append_levels(rows, fixed.head, units.slots[fixed.head[Column.SLOT]], send)[-fixed.reach :]
     if fixed.repeats:
-        rows = _run_cycles(scaled, rows, extend=extend)
-        rows = _append_levels(rows, fixed.tail, scaled.slots[fixed.tail[Column.SLOT]], send)
+        rows = _run_cycles(fixed, units, rows, extend=extend)
+        rows = _append_levels(rows, fixed.tail, units.slots[fixed.tail[Column.SLOT]], send)
     ends: FloatArray = rows[-fixed.last_offset]
     return ends
 
@@ -105,9 +70,16 @@ def _append_rows(rows: list[float], lists: RowLists) -> None:
         append((arrived if arrived > ready else ready) + duration)
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=512)
 def _distances(segment: Segment) -> tuple[list[int], list[int]]:
-    return (-segment[Column.PROGRAM_OFFSET]).tolist(), (-segment[Column.DATA_OFFSET]).tolist()
+    return _negative(segment[Column.PROGRAM_OFFSET]), _negative(segment[Column.DATA_OFFSET])
+
+
+def _negative(offsets: IntArray) -> list[int]:
+    """Offsets as negative list positions; equal ones share one number object, as few differ."""
+    different, which = np.unique(-offsets, return_inverse=True)
+    numbers = different.tolist()
+    return [numbers[number] for number in which.tolist()]
 
 
 def _is_power_of_two(number: int) -> bool:
@@ -160,7 +132,7 @@ def _append_levels(before: FloatArray, segment: Segment, seconds: FloatArray, se
     return rows
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=512)
 def _level_plan(segment: Segment, kept: int) -> list[tuple[int, int, IntArray, IntArray, FloatArray]]:
     """Of every level: local rows, places of both predecessors, 1 where data cross ranks (shape (n, 1))."""
     place = np.arange(kept, kept + segment.size)
@@ -169,12 +141,11 @@ def _level_plan(segment: Segment, kept: int) -> list[tuple[int, int, IntArray, I
     return [(a, b, program[a:b], data[a:b], crosses[a:b]) for a, b in pairwise(segment.level_starts)]
 
 
-def _run_cycles(scaled: ScaledGraph, rows: FloatArray, *, extend: bool) -> FloatArray:
+def _run_cycles(fixed: Graph, units: DurationUnits, rows: FloatArray, *, extend: bool) -> FloatArray:
     """Last `reach` ends after all cycles, shape (reach, B); instances proved periodic leave the loop."""
-    fixed = scaled.graph
     stride = _stride(fixed)
-    columns = np.arange(scaled.send.size)
-    seconds, send = scaled.slots[fixed.cycle[Column.SLOT]], scaled.send
+    columns = np.arange(units.send.size)
+    seconds, send = units.slots[fixed.cycle[Column.SLOT]], units.send
     final = np.empty_like(rows)
     history = deque([rows], maxlen=max(stride, _MIN_PERIODS) + 1)
     for done in range(1, fixed.repeats + 1):

@@ -23,6 +23,11 @@ from cost_models.schedule.rules import check_legal
 
 IntArray = NDArray[np.int64]
 
+# Interleaved warm-up and drain take less than two groups of p micro-batches each, and two are left to see the
+# steady state twice; 1F1B likewise with p micro-batches each.
+_INTERLEAVED_GROUPS = 5
+_ONE_F_ONE_B_SPARE = 4
+
 
 class Phase(IntEnum):
     """What an operation does to its micro-batch; the backward fuses input and weight gradient."""
@@ -48,7 +53,7 @@ class OperationTable:
     chunk: IntArray
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def operations(schedule: ScheduleName, p: int, v: int, m: int) -> tuple[tuple[Operation, ...], ...]:
     """Operation list of every rank, in program order."""
     table = operation_table(schedule, p, v, m)
@@ -59,7 +64,7 @@ def operations(schedule: ScheduleName, p: int, v: int, m: int) -> tuple[tuple[Op
     )
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def operation_table(schedule: ScheduleName, p: int, v: int, m: int) -> OperationTable:
     """Operation lists as arrays of shape (p, 2 m v); raises when the point is illegal or not modelled."""
     check_legal(schedule, p, v, m)
@@ -80,6 +85,18 @@ def operation_table(schedule: ScheduleName, p: int, v: int, m: int) -> Operation
     table[:, rank, backward_at] = backwards[:, None]
     table.flags.writeable = False
     return OperationTable(table[0], table[1], table[2])
+
+
+def representative_micro_batches(schedule: ScheduleName, p: int, m: int) -> int:
+    """Micro-batches of the shortest lists that show all that the lists of m do; more repeat their middle.
+
+    GPipe has no such middle: its backwards stand m places after its forwards.
+    """
+    if schedule is ScheduleName.ONE_F_ONE_B:
+        return min(m, 2 * p + _ONE_F_ONE_B_SPARE)
+    if schedule is ScheduleName.INTERLEAVED:
+        return min(m, _INTERLEAVED_GROUPS * p)
+    return m
 
 
 def _warm_up(schedule: ScheduleName, p: int, v: int, total: int) -> IntArray:

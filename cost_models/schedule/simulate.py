@@ -9,11 +9,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_models.schedule.durations import FloatArray, PipelineDurations, rank_busy_s
-from cost_models.schedule.graph import Column
-from cost_models.schedule.longest_path import run_batch, run_rows, scale, scale_one
+from cost_models.schedule.durations import (
+    DurationUnits,
+    FloatArray,
+    PipelineDurations,
+    in_units,
+    one_instance,
+    rank_busy_s,
+)
+from cost_models.schedule.gpipe import gpipe_rank_ends
+from cost_models.schedule.graph import Column, Graph, graph
+from cost_models.schedule.longest_path import run_batch, run_rows
 from cost_models.schedule.names import ScheduleName
 from cost_models.schedule.operations import IntArray
+from cost_models.schedule.rules import check_legal
 
 # [Empirical] Up to this many instances, plain Python numbers are faster than numpy calls on whole levels.
 _LIST_BATCH = 6
@@ -49,16 +58,21 @@ class OperationTimeline:
 def simulate(
     schedule: ScheduleName, p: int, v: int, m: int, durations: PipelineDurations, *, extend: bool = True
 ) -> Timeline:
-    """Times of the step of every instance; `extend=False` runs every cycle instead of adding proved ones."""
-    scaled = scale(schedule, p, v, m, durations)
-    if scaled.send.size <= _LIST_BATCH:
-        ends = np.empty((p, scaled.send.size))
-        for column in range(scaled.send.size):
-            rows = run_rows(scaled, column, extend=extend)
-            ends[:, column] = [rows[-offset] for offset in scaled.graph.last_offset.tolist()]
+    """Times of the step of every instance.
+
+    `extend=False` runs every operation instead of adding proved cycles (1F1B, interleaved) or using the
+    closed form (GPipe); the result is the same number, see the tests.
+    """
+    check_legal(schedule, p, v, m)
+    if schedule is ScheduleName.GPIPE and extend:
+        units = in_units(durations, p, v, 2 * (m + p - 1))
+        ends = gpipe_rank_ends(m, units.slots.reshape(4, p, -1), units.send)
     else:
-        ends = run_batch(scaled, extend=extend)
-    rank_end_s = np.ldexp(ends, scaled.exponent).reshape(p, *durations.forward_s.shape[2:])
+        fixed = graph(schedule, p, v, m)
+        units = in_units(durations, p, v, fixed.level_count)
+        few = units.send.size <= _LIST_BATCH
+        ends = _few_ends(fixed, units, extend=extend) if few else run_batch(fixed, units, extend=extend)
+    rank_end_s = np.ldexp(ends, units.exponent).reshape(p, *durations.forward_s.shape[2:])
     return Timeline(rank_end_s, np.asarray(rank_end_s.max(axis=0)), rank_busy_s(m, durations))
 
 
@@ -66,12 +80,13 @@ def simulate_operations(
     schedule: ScheduleName, p: int, v: int, m: int, durations: PipelineDurations
 ) -> OperationTimeline:
     """Start and end of every operation of one instance (durations without the axis B), for traces."""
-    scaled = scale_one(schedule, p, v, m, durations)
-    parts = scaled.graph.parts()
+    fixed = graph(schedule, p, v, m)
+    units = in_units(one_instance(durations), p, v, fixed.level_count)
+    parts = fixed.parts()
     columns = np.concatenate([part.columns for part, _ in parts], axis=1)
     columns[Column.MICRO_BATCH] += np.repeat([shift for _, shift in parts], [part.size for part, _ in parts])
-    end = np.array(run_rows(scaled, 0, extend=False)[1:])
-    start = end - scaled.slots[columns[Column.SLOT], 0]  # exact: both are whole units
+    end = np.array(run_rows(fixed, units, 0, extend=False)[1:])
+    start = end - units.slots[columns[Column.SLOT], 0]  # exact: both are whole units
     order = np.argsort(start, kind="stable")
     columns = columns[:, order]
     return OperationTimeline(
@@ -79,6 +94,13 @@ def simulate_operations(
         phase=columns[Column.PHASE],
         chunk=columns[Column.CHUNK],
         micro_batch=columns[Column.MICRO_BATCH],
-        start_s=np.ldexp(start[order], scaled.exponent[0]),
-        end_s=np.ldexp(end[order], scaled.exponent[0]),
+        start_s=np.ldexp(start[order], units.exponent[0]),
+        end_s=np.ldexp(end[order], units.exponent[0]),
     )
+
+
+def _few_ends(fixed: Graph, units: DurationUnits, *, extend: bool) -> FloatArray:
+    """End of each rank's last operation in units, shape (p, B), instance by instance."""
+    back = fixed.last_offset.tolist()
+    columns = [run_rows(fixed, units, column, extend=extend) for column in range(units.send.size)]
+    return np.array([[rows[-offset] for rows in columns] for offset in back])

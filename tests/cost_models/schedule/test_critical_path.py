@@ -1,0 +1,71 @@
+"""The critical path is the step for its own durations and a lower bound for all others."""
+
+import numpy as np
+import pytest
+
+from cost_models.schedule import PipelineDurations, ScheduleName, critical_path, simulate
+
+GPIPE, ONE_F_ONE_B, INTERLEAVED = ScheduleName.GPIPE, ScheduleName.ONE_F_ONE_B, ScheduleName.INTERLEAVED
+
+POINTS = [
+    (GPIPE, 3, 1, 5),
+    (ONE_F_ONE_B, 1, 1, 4),
+    (ONE_F_ONE_B, 2, 1, 1),
+    (ONE_F_ONE_B, 4, 1, 3),
+    (ONE_F_ONE_B, 8, 1, 60),
+    (ONE_F_ONE_B, 16, 1, 480),
+    (INTERLEAVED, 2, 2, 4),
+    (INTERLEAVED, 4, 3, 8),
+    (INTERLEAVED, 8, 2, 96),
+    (INTERLEAVED, 16, 2, 480),
+]
+
+
+def _random(rng, shape):
+    return PipelineDurations(
+        forward_s=0.2 + rng.random(shape),
+        backward_s=0.4 + 2 * rng.random(shape),
+        first_forward_extra_s=rng.random(shape),
+        last_backward_extra_s=rng.random(shape),
+        send_s=0.1 * rng.random(shape[2:]),
+    )
+
+
+def test_slow_first_rank_is_the_whole_path():
+    slow = np.array([[10.0], [1.0]])
+    path = critical_path(ONE_F_ONE_B, 2, 1, 4, PipelineDurations(slow, slow))
+    assert path.forward_count.tolist() == [[4], [0]]
+    assert path.backward_count.tolist() == [[4], [0]]
+    assert (path.edge_count, path.end_rank) == (0, 0)
+    assert path.first_forward_count.tolist() == [[1], [0]]
+    assert path.last_backward_count.tolist() == [[1], [0]]
+
+
+def test_slow_last_rank_is_entered_and_left_over_the_edge():
+    # F0 on rank 0, send, all of rank 1 (4 forwards, 4 backwards), send, B3 on rank 0: 1 + 80 + 1 + 2 * 0.5.
+    slow = np.array([[1.0], [10.0]])
+    durations = PipelineDurations(slow, slow, send_s=0.5)
+    path = critical_path(ONE_F_ONE_B, 2, 1, 4, durations)
+    assert path.forward_count.tolist() == [[1], [4]]
+    assert path.backward_count.tolist() == [[1], [4]]
+    assert path.edge_count == 2
+    assert path.lower_bound_s(durations) == 83.0
+
+
+@pytest.mark.parametrize(("schedule", "p", "v", "m"), POINTS)
+def test_path_is_the_step_of_its_own_and_at_most_the_step_of_other_durations(schedule, p, v, m):
+    rng = np.random.default_rng(m + p)
+    others = _random(rng, (p, v, 50))
+    other_steps_s = simulate(schedule, p, v, m, others).step_s
+    for _ in range(3):
+        durations = _random(rng, (p, v))
+        path = critical_path(schedule, p, v, m, durations)
+        step_s = float(simulate(schedule, p, v, m, durations).step_s)
+        assert float(path.lower_bound_s(durations)) == pytest.approx(step_s, rel=1e-12)
+        assert (path.lower_bound_s(others) <= other_steps_s * (1 + 1e-12)).all()
+        assert path.lower_bound_s(others).shape == (50,)
+
+
+def test_path_needs_one_instance():
+    with pytest.raises(ValueError, match="hold 2 instances; give one"):
+        critical_path(ONE_F_ONE_B, 2, 1, 4, PipelineDurations(np.ones((2, 1, 2)), np.ones((2, 1, 2))))
