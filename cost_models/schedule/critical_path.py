@@ -50,15 +50,26 @@ class PathCoefficients:
 
 
 def critical_path(
-    schedule: ScheduleName, p: int, v: int, m: int, durations: PipelineDurations
+    schedule: ScheduleName,
+    p: int,
+    v: int,
+    m: int,
+    durations: PipelineDurations,
+    *,
+    tail_s: FloatArray | None = None,
 ) -> PathCoefficients:
-    """A longest path of one instance (durations without the axis B), followed back from its end."""
+    """A longest path of one instance (durations without the axis B), followed back from its end.
+
+    It ends on the rank whose end is the latest, `tail_s` of shape (p,) added where it is given (seconds of the
+    rank's own after its last backward).
+    """
     fixed = graph(schedule, p, v, m)
     units = in_units(one_instance(durations), p, v, fixed.level_count)
     send = float(units.send[0])
     rows = run_rows(fixed, units, 0, extend=False)
     ends = [rows[-offset] for offset in fixed.last_offset.tolist()]
-    end_rank = int(np.argmax(ends))
+    ends_s = np.ldexp(np.asarray(ends), int(units.exponent[0]))
+    end_rank = int(np.argmax(ends_s if tail_s is None else ends_s + tail_s))
     program_offset, data_offset, crosses, slot = _unrolled(fixed)
     row = len(rows) - int(fixed.last_offset[end_rank])
     counts = np.zeros(len(units.slots), dtype=np.int64)

@@ -69,3 +69,11 @@ def test_path_is_the_step_of_its_own_and_at_most_the_step_of_other_durations(sch
 def test_path_needs_one_instance():
     with pytest.raises(ValueError, match="hold 2 instances; give one"):
         critical_path(ONE_F_ONE_B, 2, 1, 4, PipelineDurations(np.ones((2, 1, 2)), np.ones((2, 1, 2))))
+
+
+def test_a_tail_moves_the_end_of_the_path_to_its_rank():
+    """Two ranks of F = B = 1, m = 1: rank 1 ends at 3, rank 0 at 4; 2 s more on rank 1 make it the last, at 5."""
+    ones = np.ones((2, 1))
+    path = critical_path(ONE_F_ONE_B, 2, 1, 1, PipelineDurations(ones, ones), tail_s=np.array([0.0, 2.0]))
+    assert path.end_rank == 1
+    assert path.lower_bound_s(PipelineDurations(ones, ones)) == 3.0
