@@ -60,8 +60,8 @@ def critical_path(
 ) -> PathCoefficients:
     """A longest path of one instance (durations without the axis B), followed back from its end.
 
-    It ends on the rank whose end is the latest, `tail_s` of shape (p,) added where it is given (seconds of the
-    rank's own after its last backward).
+    It ends on the rank whose end is the latest, with `tail_s` of shape (p,) added where it is given (seconds
+    of the rank's own after its last backward).
     """
     fixed = graph(schedule, p, v, m)
     units = in_units(one_instance(durations), p, v, fixed.level_count)

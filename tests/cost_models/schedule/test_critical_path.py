@@ -72,7 +72,7 @@ def test_path_needs_one_instance():
 
 
 def test_a_tail_moves_the_end_of_the_path_to_its_rank():
-    """Two ranks of F = B = 1, m = 1: rank 1 ends at 3, rank 0 at 4; 2 s more on rank 1 make it the last, at 5."""
+    # Two ranks of F = B = 1, m = 1: rank 1 ends at 3, rank 0 at 4; 2 s more on rank 1 make it the last, at 5.
     ones = np.ones((2, 1))
     path = critical_path(ONE_F_ONE_B, 2, 1, 1, PipelineDurations(ones, ones), tail_s=np.array([0.0, 2.0]))
     assert path.end_rank == 1
