@@ -95,6 +95,11 @@ class DurationUnits:
     send: FloatArray
     exponent: NDArray[np.int32]
 
+    def instances(self, first: int, last: int) -> "DurationUnits":
+        """Instances first up to last."""
+        columns = slice(first, last)
+        return DurationUnits(self.slots[:, columns], self.send[columns], self.exponent[columns])
+
 
 def in_units(durations: PipelineDurations, p: int, v: int, longest: int) -> DurationUnits:
     """Durations rounded so that sums along any path of up to `longest` operations are exact.

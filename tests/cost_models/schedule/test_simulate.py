@@ -170,6 +170,15 @@ def test_instances_of_a_batch_are_those_simulated_alone():
             assert alone.rank_busy_s.tolist() == pytest.approx(timeline.rank_busy_s[:, column].tolist())
 
 
+def test_large_batch_is_run_in_blocks():
+    rng = np.random.default_rng(6)
+    many = PipelineDurations(rng.random((3, 1, 1100)), rng.random((3, 1, 1100)))
+    step_s = simulate(ONE_F_ONE_B, 3, 1, 7, many).step_s
+    for column in (0, 511, 512, 1099):
+        one = PipelineDurations(many.forward_s[..., column], many.backward_s[..., column])
+        assert simulate(ONE_F_ONE_B, 3, 1, 7, one).step_s == step_s[column]
+
+
 # ---------------------------------------------------------------- extension by cycles, GPipe in closed form
 
 

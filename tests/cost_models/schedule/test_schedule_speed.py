@@ -1,0 +1,50 @@
+"""Speed of the simulator at the size of DeepSeek-V3's pipeline, after the first call of a point."""
+
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+from cost_models.schedule import PipelineDurations, ScheduleName, critical_path, simulate
+
+POINTS = [
+    (ScheduleName.ONE_F_ONE_B, 16, 1, 120),
+    (ScheduleName.ONE_F_ONE_B, 16, 1, 480),
+    (ScheduleName.INTERLEAVED, 16, 2, 480),
+]
+
+
+def _uneven(*shape):
+    rng = np.random.default_rng(1)
+    return PipelineDurations(0.5 + rng.random(shape), 1.0 + rng.random(shape), send_s=0.01)
+
+
+def _best_s(function, *arguments):
+    function(*arguments)
+    seconds = []
+    for _ in range(5):
+        begin = perf_counter()
+        function(*arguments)
+        seconds.append(perf_counter() - begin)
+    return min(seconds)
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("point", POINTS)
+def test_one_instance_takes_under_2_ms(point):
+    _, p, v, _ = point
+    assert _best_s(simulate, *point, _uneven(p, v)) < 2e-3
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("point", POINTS)
+def test_an_instance_of_a_batch_takes_under_300_us(point):
+    _, p, v, _ = point
+    assert _best_s(simulate, *point, _uneven(p, v, 200)) / 200 < 300e-6
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("point", POINTS)
+def test_critical_path_takes_under_100_ms(point):
+    _, p, v, _ = point
+    assert _best_s(critical_path, *point, _uneven(p, v)) < 100e-3
