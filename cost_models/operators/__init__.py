@@ -14,6 +14,30 @@ from cost_models.operators.moe import Combine, Dispatch, GroupedLinear, Router
 from cost_models.operators.norm import Norm
 from cost_models.operators.state_space import CausalConv, StateSpaceScan
 
+__all__ = [
+    "Activation",
+    "AnyOperator",
+    "Attention",
+    "BatchNorm",
+    "CausalConv",
+    "ClassLoss",
+    "Combine",
+    "Conv2d",
+    "CrossEntropy",
+    "Dispatch",
+    "Embedding",
+    "GroupedLinear",
+    "Linear",
+    "LmHead",
+    "Norm",
+    "Pool",
+    "Residual",
+    "Rope",
+    "Router",
+    "Scale",
+    "StateSpaceScan",
+]
+
 AnyOperator = Annotated[
     Activation
     | Attention

@@ -50,6 +50,8 @@ class Linear(Operator):
     per_sample: bool = False
     """True for a head on pooled features: one row per sample, not per token."""
     saves_input: bool = True
+    on_context: bool = False
+    """True where the rows are positions of the stack that cross-attention reads (its keys and values)."""
 
     @property
     def out_features(self) -> int:
@@ -59,6 +61,8 @@ class Linear(Operator):
     def _rows(self, at: Shard) -> Num:
         if self.per_sample:
             return at.sequences
+        if self.on_context:
+            return at.context_tokens
         return at.sp_tokens if self.split == "replicated" else at.tokens
 
     def _local_out(self, at: Shard) -> Num:
@@ -150,7 +154,8 @@ class Linear(Operator):
 
     def model_flops(self, at: Shard) -> Num:
         """2 x rows of the whole model x weights."""
-        rows = at.sequences if self.per_sample else at.sequences * at.seq_len
+        positions = at.context_len if self.on_context else at.seq_len
+        rows = at.sequences if self.per_sample else at.sequences * positions
         return 2.0 * rows * self.in_features * self.out_features
 
 

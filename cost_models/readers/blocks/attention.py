@@ -1,0 +1,134 @@
+"""Attention sub-layers: grouped-query with its variants, and multi-head latent attention."""
+
+from cost_models.operators import Attention, Linear, Norm, Rope
+from cost_models.operators.base import Operator
+from cost_models.operators.linear import Part
+from cost_models.readers.blocks.stream import (
+    Branch,
+    Builder,
+    Size,
+    Stream,
+    Width,
+    column,
+    replicated,
+    row,
+    sublayer,
+)
+from cost_models.specs.base import Frozen
+
+
+class AttentionShape(Frozen):
+    """Multi-head, grouped-query or multi-query attention; kv_heads 0 means as many as heads."""
+
+    heads: Size
+    kv_heads: Width = 0
+    head_dim: Size
+    qkv_bias: bool = False
+    out_bias: bool = False
+    qk_norm: bool = False
+    rope: bool = True
+    causal: bool = True
+    window: Width = 0
+    dropout: bool = False
+    relative_buckets: Width = 0
+
+    @property
+    def key_heads(self) -> int:
+        """Number of key/value heads."""
+        return self.kv_heads or self.heads
+
+
+class LatentAttentionShape(Frozen):
+    """Multi-head latent attention (DeepSeek-V2 2024, section 2.1); q_lora_rank 0: queries are full."""
+
+    heads: Size
+    q_lora_rank: Width = 0
+    kv_lora_rank: Size
+    nope_dim: Size
+    rope_dim: Size
+    v_dim: Size
+    bias: bool = False
+    dropout: bool = False
+
+
+def attention_branch(shape: AttentionShape, hidden: int, source: str) -> Branch:
+    """Self-attention: fused q/k/v linear, optional q/k norms, rotary embedding, attention, output linear."""
+    heads, keys, dim = shape.heads, shape.key_heads, shape.head_dim
+    parts = (
+        Part(name="q", features=heads * dim),
+        Part(name="k", features=keys * dim, max_shards=keys),
+        Part(name="v", features=keys * dim, max_shards=keys),
+    )
+    found: list[Operator] = [
+        Linear(name="qkv", inputs=(source,), in_features=hidden, parts=parts, bias=shape.qkv_bias)
+    ]
+    if shape.qk_norm:
+        found += [
+            Norm(name="q_norm", inputs=("q_raw",), width=dim, groups=heads, sharded=True),
+            Norm(name="k_norm", inputs=("k_raw",), width=dim, groups=keys, sharded=True, max_shards=keys),
+        ]
+    if shape.rope:
+        rotated = ("q_norm", "k_norm") if shape.qk_norm else ("qkv",)
+        found.append(Rope(name="rope", inputs=rotated, width=(heads + keys) * dim))
+    found.append(
+        Attention(
+            name="core_attention",
+            inputs=("q", "k", "v"),
+            heads=heads,
+            kv_heads=keys,
+            qk_dim=dim,
+            v_dim=dim,
+            causal=shape.causal,
+            window=shape.window,
+            dropout=shape.dropout,
+            relative_buckets=shape.relative_buckets,
+        )
+    )
+    found.append(row("proj", "core_attention", heads * dim, hidden, shape.out_bias))
+    return Branch(tuple(found), ("proj",))
+
+
+def latent_attention_branch(shape: LatentAttentionShape, hidden: int, source: str) -> Branch:
+    """Latent attention as Megatron-LM lays it out: full down-projections, divided up-projections."""
+    heads, qk_dim = shape.heads, shape.nope_dim + shape.rope_dim
+    found: list[Operator] = []
+    if shape.q_lora_rank:
+        found += [
+            replicated("q_down", source, hidden, shape.q_lora_rank, shape.bias),
+            Norm(name="q_norm", inputs=("q_down",), width=shape.q_lora_rank),
+            column("q_up", "q_norm", shape.q_lora_rank, heads * qk_dim),
+        ]
+    else:
+        found.append(column("q_up", source, hidden, heads * qk_dim))
+    up = (
+        Part(name="k_nope", features=heads * shape.nope_dim),
+        Part(name="v", features=heads * shape.v_dim),
+    )
+    found += [
+        replicated("kv_down", source, hidden, shape.kv_lora_rank + shape.rope_dim, shape.bias),
+        Norm(name="kv_norm", inputs=("kv_down",), width=shape.kv_lora_rank),
+        Linear(name="kv_up", inputs=("kv_norm",), in_features=shape.kv_lora_rank, parts=up),
+        Rope(name="rope", inputs=("q_up", "kv_down"), width=2 * heads * shape.rope_dim),
+        Attention(
+            name="core_attention",
+            inputs=("q", "k", "v"),
+            heads=heads,
+            kv_heads=heads,
+            qk_dim=qk_dim,
+            v_dim=shape.v_dim,
+            dropout=shape.dropout,
+        ),
+        row("proj", "core_attention", heads * shape.v_dim, hidden, shape.bias),
+    ]
+    return Branch(tuple(found), ("proj",))
+
+
+def attention_sublayer(stream: Stream, shape: AttentionShape | LatentAttentionShape) -> Builder:
+    """A builder for `chain`: norm, attention of either kind, residual."""
+
+    def branch(source: str) -> Branch:
+        if isinstance(shape, LatentAttentionShape):
+            return latent_attention_branch(shape, stream.hidden, source)
+        return attention_branch(shape, stream.hidden, source)
+
+    return lambda source: sublayer(stream, "attn", source, branch)

@@ -1,0 +1,75 @@
+"""Where a model comes from: plain data, text, a file, a name of the catalog."""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from cost_models.errors import InvalidModel
+from cost_models.profiles import list_models, model_config
+from cost_models.readers.huggingface import read_huggingface
+from cost_models.readers.layers_file import is_layers_file, read_layers_file
+from cost_models.specs.model import ModelSpec
+
+MAX_FILE_BYTES: Final = 16 * 1024**2
+
+
+def read_model(source: Mapping[str, object], *, name: str = "") -> ModelSpec:
+    """ModelSpec of a Hugging Face config or of a layers file, told apart by their keys."""
+    if is_layers_file(source):
+        return read_layers_file(source, name=name)
+    if "model_type" in source or "architectures" in source:
+        return read_huggingface(source, name=name)
+    raise InvalidModel(
+        "the model has none of model_type (a Hugging Face config), layers_file or layers (a layers file); "
+        "add the one that says what it is (docs/models.md)"
+    )
+
+
+def model_from_text(text: str, name: str = "", *, toml: bool = False) -> ModelSpec:
+    """ModelSpec of JSON text (or TOML); broken text is refused with the line and column."""
+    what = name or "the model"
+    try:
+        data = tomllib.loads(text) if toml else json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidModel(
+            f"{what} is not valid JSON: {error.msg} at line {error.lineno} column {error.colno}; "
+            "correct that place"
+        ) from error
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidModel(f"{what} is not valid TOML: {error}; correct that place") from error
+    except (RecursionError, ValueError) as error:
+        raise InvalidModel(f"{what} cannot be read: {error}; write plain nested objects") from error
+    if not isinstance(data, dict):
+        raise InvalidModel(f"{what} holds a {type(data).__name__}; write a JSON object")
+    return read_model(data, name=name)
+
+
+def load_model(text: str) -> ModelSpec:
+    """ModelSpec of a file's path, or of a name of the catalog."""
+    if text in list_models():
+        return read_model(model_config(text), name=text)
+    path = Path(text)
+    if path.suffix.lower() in {".json", ".toml"} or "/" in text or path.is_file():
+        return _from_file(path)
+    return read_model(model_config(text), name=text)
+
+
+def _from_file(path: Path) -> ModelSpec:
+    if path.is_dir():
+        path = path / "config.json"
+    try:
+        size = path.stat().st_size
+        if size > MAX_FILE_BYTES:
+            raise InvalidModel(
+                f"{path} has {size} bytes, a config at most {MAX_FILE_BYTES}; give the config file"
+            )
+        content = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InvalidModel(
+            f"model file {path} cannot be read: {reason}; give a path or a name of `planner catalog models`"
+        ) from error
+    name = path.parent.name if path.name == "config.json" else path.stem
+    return model_from_text(content, name, toml=path.suffix.lower() == ".toml")

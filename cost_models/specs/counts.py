@@ -1,0 +1,139 @@
+"""Parameters and model FLOPs of a whole model, summed over its operators; every tie counts once."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from cost_models.operators import GroupedLinear
+from cost_models.operators.base import ParameterGroup, Shard
+from cost_models.specs.model import Layer, LayerKind, ModelSpec, Role
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterCounts:
+    """Elements of a model.
+
+    `parameters` leaves multi-token-prediction layers out, `mtp` is what they add. `active` is what one token
+    meets: all but the experts it is not routed to, embedding tables whole. `embedding` is the embedding layer
+    (tables, positions, its norm; a stem of convolutions). `matmul` is the active elements that multiply a
+    token: heads yes; input tables, norms and biases no; shared weights at every use.
+    """
+
+    parameters: int
+    trainable: int
+    active: int
+    embedding: int
+    mtp: int
+    matmul: int
+
+
+def count_parameters(model: ModelSpec) -> ParameterCounts:
+    """Counts of the whole model (see ParameterCounts)."""
+    main = tuple(layer for layer in model.layers if layer.role is not Role.MTP)
+    total = _unique(model, main)
+    return ParameterCounts(
+        parameters=total,
+        trainable=total,
+        active=total - _idle_experts(model, main),
+        embedding=_unique(model, tuple(layer for layer in main if layer.role is Role.EMBEDDING)),
+        mtp=_unique(model, model.layers) - total,
+        matmul=sum(_matmul(model.kinds[layer.kind]) * layer.count for layer in main),
+    )
+
+
+def layer_parameters(kind: LayerKind) -> int:
+    """Elements of one layer of this kind; weights tied to another layer are counted here too."""
+    return _sum_groups(_groups(kind), set())
+
+
+def forward_flops(
+    model: ModelSpec, seq_len: int = 0, *, decoder_seq_len: int = 0, image_size: int = 0, mtp: bool = False
+) -> float:
+    """Model FLOPs of the forward pass of one sequence (or sample): matmuls, causal and windowed attention.
+
+    `seq_len` is the length of the first stack (T5's encoder), `decoder_seq_len` the decoder's (seq_len if 0).
+    Vision models take `image_size` (the config's own if 0).
+    """
+    total = 0.0
+    for layer in model.layers:
+        if layer.role is Role.MTP and not mtp:
+            continue
+        at = sequence_shard(model, layer.stack, seq_len, decoder_seq_len, image_size)
+        total += layer.count * sum(float(op.model_flops(at)) for op in model.kinds[layer.kind].operators)
+    return total
+
+
+def forward_flops_per_token(model: ModelSpec, seq_len: int) -> float:
+    """Forward model FLOPs of a sequence divided by its tokens; of a vision model, of one sample."""
+    flops = forward_flops(model, seq_len)
+    return flops if model.is_vision else flops / seq_len
+
+
+def sequence_shard(
+    model: ModelSpec, stack: str, seq_len: int, decoder_seq_len: int = 0, image_size: int = 0
+) -> Shard:
+    """One whole sequence (or sample) of a stack on one rank."""
+    lengths = {"seq_len": seq_len, "decoder_seq_len": decoder_seq_len or seq_len, "image_size": 1}
+    found = next(each for each in model.stacks if each.name == stack)
+    read = [each for each in model.stacks if each.name in found.reads]
+    context = lengths.get(read[0].length, seq_len) if read else 0
+    return Shard(
+        sequences=1.0,
+        seq_len=float(lengths.get(found.length, seq_len)),
+        context_len=float(context),
+        image_size=image_size or model.image_size,
+    )
+
+
+def _groups(kind: LayerKind) -> Iterator[ParameterGroup]:
+    for operator in kind.operators:
+        yield from operator.parameters()
+
+
+def _sum_groups(groups: Iterable[ParameterGroup], seen_ties: set[str]) -> int:
+    """Sum of elements; a tie that was seen adds nothing, and every tie met is noted in `seen_ties`."""
+    total = 0
+    for group in groups:
+        if group.tie and group.tie in seen_ties:
+            continue
+        if group.tie:
+            seen_ties.add(group.tie)
+        total += group.elements
+    return total
+
+
+def _unique(model: ModelSpec, layers: tuple[Layer, ...]) -> int:
+    """Elements of the layers with ties and shared layers once."""
+    ties: set[str] = set()
+    shared: set[tuple[str, str]] = set()
+    total = 0
+    for layer in layers:
+        copies = layer.count
+        if layer.shares:
+            copies = 0 if (layer.shares, layer.kind) in shared else 1
+            shared.add((layer.shares, layer.kind))
+        for _ in range(min(copies, 1)):
+            first = _sum_groups(_groups(model.kinds[layer.kind]), ties)
+            rest = _sum_groups(_groups(model.kinds[layer.kind]), set(ties)) if copies > 1 else 0
+            total += first + (copies - 1) * rest
+    return total
+
+
+def _idle_experts(model: ModelSpec, layers: tuple[Layer, ...]) -> int:
+    """Elements of the experts that a token is not routed to."""
+    idle = 0
+    for layer in layers:
+        for operator in model.kinds[layer.kind].operators:
+            if isinstance(operator, GroupedLinear):
+                elements = sum(group.elements for group in operator.parameters())
+                idle += layer.count * (elements - elements * operator.top_k // operator.experts)
+    return idle
+
+
+def _matmul(kind: LayerKind) -> int:
+    total = 0
+    for operator in kind.operators:
+        elements = sum(group.elements for group in operator.parameters() if group.matrix)
+        if isinstance(operator, GroupedLinear):
+            elements = elements * operator.top_k // operator.experts
+        total += elements
+    return total
