@@ -112,11 +112,10 @@ class ProtocolFigures(Frozen):
 
 
 class InSwitchFigures(Frozen):
-    """All-reduce inside the switch, on the architectures that can."""
+    """All-reduce inside the switch: efficiency by architecture that can, and its latency over `latency_s`."""
 
-    efficiency: CurveFigure
+    efficiency: dict[Architecture, CurveFigure]
     hop: CurveFigure
-    architectures: tuple[Architecture, ...]
 
 
 class CommunicationScale(Frozen):
@@ -135,6 +134,7 @@ class FabricFile(CurveFile):
     tree_ratio: CurveFigure
     all_to_all_efficiency: CurveFigure
     send_receive_efficiency: CurveFigure
+    ramp_bytes: CurveFigure
     peer_s: CurveFigure
     low_latency: ProtocolFigures
     low_latency_128: ProtocolFigures

@@ -1,0 +1,28 @@
+"""Messages to seconds: who sits where, the algorithms of the library, links shared by concurrent groups."""
+
+from cost_models.communication.collectives import collective_seconds, parameter_server_seconds
+from cost_models.communication.message_table import MessageTable, message_seconds, stack_messages
+from cost_models.communication.network import Network, load_fabric, network_of
+from cost_models.communication.spans import (
+    Span,
+    crosses,
+    expected_destinations,
+    members_per_domain,
+    spans_of_order,
+)
+
+__all__ = [
+    "MessageTable",
+    "Network",
+    "Span",
+    "collective_seconds",
+    "crosses",
+    "expected_destinations",
+    "load_fabric",
+    "members_per_domain",
+    "message_seconds",
+    "network_of",
+    "parameter_server_seconds",
+    "spans_of_order",
+    "stack_messages",
+]
