@@ -127,7 +127,8 @@ class Prediction:
             "options": dict(self.options),
             "provenance": dict(self.provenance),
             "assumed": [
-                {"key": a.key, "value": a.value, "changes_parameters": a.changes_parameters} for a in self.assumed
+                {"key": a.key, "value": a.value, "changes_parameters": a.changes_parameters}
+                for a in self.assumed
             ],
             "warnings": list(self.warnings),
         }

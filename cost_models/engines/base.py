@@ -1,0 +1,181 @@
+"""What a training framework does with a strategy: defaults, legality, state bytes, kernel style, overlap.
+
+The same strategy costs different memory under different frameworks, and different things are legal. One engine a
+file; everything here is shared.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cost_models.engines.options import EngineOptions
+from cost_models.engines.precision import check_precision
+from cost_models.engines.rules import Facts, Rule, common_rules
+from cost_models.engines.space import Space
+from cost_models.engines.stage_rules import stage_violations
+from cost_models.errors import IllegalStrategy, InvalidJob, Violation
+from cost_models.mesh import MeshBatch, batch_of, mesh_key
+from cost_models.operators.base import ParameterGroup, Split, Style, padded_vocabulary
+from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.job import Job, Optimizer, parse_options
+from cost_models.specs.model import ModelSpec
+from cost_models.specs.strategy import Strategy
+from cost_models.units import MIB, Num
+
+DTYPE_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
+
+
+@dataclass(frozen=True, slots=True)
+class StateBytes:
+    """Bytes per element on the rank that a parameter group leaves there, and seconds-relevant traffic.
+
+    `weights`, `gradients`, `optimizer` are bytes per element of the group's local (tensor-, expert-parallel) shard;
+    `step_transient` lives only in the optimizer step; `step_traffic` is what the optimizer step reads and writes.
+    """
+
+    weights: Num
+    gradients: Num
+    optimizer: Num
+    step_transient: Num
+    step_traffic: Num
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPlan:
+    """How gradients and parameters travel over data-parallel ranks, in bytes per local element.
+
+    Once a step: `reduce_scatter`, `all_reduce`, `all_gather`. Once a micro-batch (sharded engines): `gathers` all-gathers
+    of `gather` bytes and one reduce-scatter of `micro_reduce` bytes.
+    """
+
+    reduce_scatter: Num = 0.0
+    all_reduce: Num = 0.0
+    all_gather: Num = 0.0
+    forward_gather: Num = 0.0
+    backward_gather: Num = 0.0
+    micro_reduce: Num = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapPolicy:
+    """Share of each kind of communication that hides behind compute; never all of it (interference remains).
+
+    [Empirical] shares, see docs/engines.md; `hidden[class]` is the share of a message class that does not show.
+    """
+
+    hidden: dict[str, float]
+    sync_overlap: float
+    sync_exposed_min: float
+    gather_exposed: float
+    micro_overlap: float  # share of a layer's own compute that its parameter gathers and reductions can hide behind
+    pipeline_overlap: bool  # boundary tensors travel beside compute instead of between operations
+
+
+class Engine(ABC):
+    """One training framework at one version with its options."""
+
+    name: ClassVar[str]
+    versions: ClassVar[tuple[str, ...]]
+    options_type: ClassVar[type[EngineOptions]] = EngineOptions
+    default_zero: ClassVar[int] = 0
+    default_scopes: ClassVar[tuple[str, ...]] = ("core_attn",)
+    workspace_bytes: ClassVar[float] = 64 * MIB
+    """[Empirical] GEMM workspaces and small buffers of a rank: Megatron-Core CI runs (profiles/published) keep 30 to
+    100 MiB beside their states."""
+
+    def __init__(self, job: Job) -> None:
+        self.version = job.engine_version or self.versions[-1]
+        if self.version not in self.versions:
+            raise InvalidJob(
+                f"engine {self.name} has no version {self.version:.40}; use {' or '.join(self.versions)}",
+                pointer="/job/engine",
+                allowed=tuple(f"{self.name}@{v}" for v in self.versions),
+            )
+        self.options = parse_options(self.options_type, job.engine_options, prefix="engine")
+
+    def check_job(self, model: ModelSpec, cluster: ClusterSpec, job: Job) -> None:
+        """Refuse jobs that no strategy of this engine could run; raises InvalidJob."""
+        check_precision(cluster.device, job.precision)
+        if not cluster.is_homogeneous:
+            raise InvalidJob(
+                f"cluster {cluster.name} mixes devices, which engine {self.name} is not modelled for yet; "
+                "plan for one device group",
+                pointer="/cluster",
+            )
+        if job.global_batch < 1:
+            raise InvalidJob(f"global batch {job.global_batch}; give at least 1", pointer="/job/global_batch")
+
+    @abstractmethod
+    def space(self, model: ModelSpec, job: Job) -> Space:
+        """What the search may try."""
+
+    @abstractmethod
+    def state_bytes(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> StateBytes:
+        """Bytes per local element of a parameter group."""
+
+    @abstractmethod
+    def sync_plan(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> SyncPlan:
+        """Data-parallel traffic of a parameter group."""
+
+    @abstractmethod
+    def style(self, job: Job, cp_kind: str) -> Style:
+        """How operators run."""
+
+    @abstractmethod
+    def overlap(self) -> OverlapPolicy:
+        """What hides behind what."""
+
+    def rules(self) -> tuple[Rule, ...]:
+        """Legality rules of this engine, the common ones first."""
+        return common_rules()
+
+    def can_sequence_parallel(self, model: ModelSpec) -> bool:
+        """Whether sequence parallelism is on by default with tensor parallelism."""
+        return not model.is_vision
+
+    def gathered_units(self, meshes: MeshBatch) -> Num:
+        """How many layers' unsharded parameters a rank holds while it runs (sharded engines); 0 for the others."""
+        return np.zeros(meshes.size)
+
+    def violations(self, facts: Facts, strategy: Strategy) -> tuple[Violation, ...]:
+        """Broken rules of one complete strategy, each with the numbers and the nearest legal values."""
+        meshes = batch_of([strategy], mesh_key(strategy))
+        found = [r.explain(facts, meshes.row(0), strategy) for r in self.rules() if r.broken(facts, meshes)[0]]
+        return tuple(found) or stage_violations(facts, strategy, self.space(facts.model, facts.job))
+
+    def check_strategy(self, facts: Facts, strategy: Strategy) -> None:
+        """Raise IllegalStrategy where a rule is broken."""
+        broken = self.violations(facts, strategy)
+        if broken:
+            raise IllegalStrategy(broken)
+
+
+def local_elements(group: ParameterGroup, meshes: MeshBatch, style: Style) -> Num:
+    """Elements of a group on one rank after tensor, vocabulary or expert division."""
+    tp = meshes.tp.astype(float)
+    if group.split is Split.TP:
+        return group.elements / (np.minimum(tp, group.max_shards) if group.max_shards else tp)
+    if group.split is Split.VOCABULARY:
+        return padded_vocabulary(group.rows, tp, style) * (group.elements / group.rows) / tp
+    if group.split is Split.EXPERT:
+        return group.elements / (meshes.ep * meshes.etp)
+    return np.full(meshes.size, float(group.elements))
+
+
+def moment_bytes(optimizer: Optimizer, moment_dtype: str) -> float:
+    """Bytes per parameter of the optimizer's moments, without the fp32 master copy.
+
+    AdamW two moments; 8-bit Adam two bytes (Dettmers et al. 2022); SGD and Muon one momentum; Adafactor's factored
+    second moment is two vectors per matrix, counted as nothing.
+    """
+    each = DTYPE_BYTES[moment_dtype]
+    counts = {Optimizer.ADAMW: 2.0, Optimizer.SGD: 1.0, Optimizer.MUON: 1.0, Optimizer.ADAFACTOR: 0.0}
+    return 2.0 if optimizer is Optimizer.ADAM8BIT else counts[optimizer] * each
+
+
+def option_values(engine: Engine, job: Job) -> dict[str, Any]:
+    """Every option with its effective value, as echoed in answers."""
+    engine_options = {f"engine.{k}": v for k, v in engine.options.model_dump().items()}
+    return {f"job.{k}": v for k, v in job.options.model_dump().items()} | engine_options

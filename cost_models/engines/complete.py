@@ -1,0 +1,57 @@
+"""Fill the absent keys of a strategy with an engine's defaults (design section 9, Strategy)."""
+
+from cost_models.engines.base import Engine
+from cost_models.engines.rules import Facts, nearest_values
+from cost_models.engines.stage_rules import even_stages
+from cost_models.errors import IllegalStrategy, Violation
+from cost_models.schedule.names import ScheduleName
+from cost_models.specs.recompute import parse_recompute
+from cost_models.specs.strategy import DEFAULT_ORDER, Strategy, StrategyRequest, divisors
+
+TWO_CHUNK_SCHEDULES = (ScheduleName.ZB_V, ScheduleName.DUALPIPE_V)
+
+
+def complete(engine: Engine, facts: Facts, request: StrategyRequest) -> Strategy:
+    """A complete strategy; raises IllegalStrategy where the device count leaves no whole data-parallel size."""
+    tp, cp, pp = request.tp or 1, request.cp or 1, request.pp or 1
+    dp = request.dp or _data_parallel(facts, request, tp * cp * pp)
+    replicate = request.dp_replicate or (max(dp // request.dp_shard, 1) if request.dp_shard else 1)
+    vpp = request.vpp or (2 if request.schedule in TWO_CHUNK_SCHEDULES else 1)
+    interleaved = ScheduleName.INTERLEAVED if vpp > 1 else ScheduleName.ONE_F_ONE_B
+    sp = request.sp if request.sp is not None else tp > 1 and engine.can_sequence_parallel(facts.model)
+    stages = request.stages or even_stages(facts.model.num_blocks, min(pp * vpp, facts.model.num_blocks))
+    return Strategy(
+        tp=tp,
+        cp=cp,
+        pp=pp,
+        vpp=vpp,
+        ep=request.ep or 1,
+        etp=request.etp or 1,
+        dp=dp,
+        dp_shard=request.dp_shard or max(dp // replicate, 1),
+        dp_replicate=replicate,
+        zero=engine.default_zero if request.zero is None else request.zero,
+        mbs=request.mbs or 1,
+        sp=sp,
+        schedule=request.schedule or interleaved,
+        recompute=parse_recompute(request.recompute or "none", engine.default_scopes),
+        stages=tuple(stages),
+        cp_kind=request.cp_kind or "ring",
+        order=request.order or DEFAULT_ORDER,
+        offload=request.offload or "none",
+    )
+
+
+def _data_parallel(facts: Facts, request: StrategyRequest, inner: int) -> int:
+    """Devices / (tp x cp x pp), or the product of the stated shards."""
+    if request.dp_shard and request.dp_replicate:
+        return request.dp_shard * request.dp_replicate
+    devices = facts.cluster.num_devices
+    if devices % inner:
+        detail = (
+            f"{devices} devices are not divisible by tp {request.tp or 1} x cp {request.cp or 1} x pp "
+            f"{request.pp or 1} = {inner}"
+        )
+        nearest = nearest_values("tp x cp x pp", divisors(devices), inner)
+        raise IllegalStrategy((Violation("world_size", detail, nearest, "megatron/core/parallel_state.py"),))
+    return devices // inner

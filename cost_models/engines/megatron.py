@@ -1,0 +1,171 @@
+"""Megatron-LM / Megatron-Core: distributed optimizer, fp32 main gradients, tensor and sequence parallel, interleaving.
+
+State bytes of bf16 training (megatron/training/theoretical_memory_usage.py): 18 a parameter, or 6 + 12 / D with the
+distributed optimizer, D the data-parallel ranks (times cp) that share the group's states.
+"""
+
+from typing import ClassVar, cast
+
+import numpy as np
+
+from cost_models.engines.base import (
+    DTYPE_BYTES,
+    Engine,
+    OverlapPolicy,
+    StateBytes,
+    SyncPlan,
+    moment_bytes,
+)
+from cost_models.engines.options import EngineOptions, MegatronOptions
+from cost_models.engines.rules import Facts, Rule, divides, fixed, nearest_values, only
+from cost_models.engines.space import Space
+from cost_models.mesh import Bool, MeshBatch
+from cost_models.operators.base import ParameterGroup, Style
+from cost_models.specs.job import Job
+from cost_models.specs.model import ModelSpec
+from cost_models.specs.strategy import Strategy
+from cost_models.units import Num
+
+KV_REPLICATION_SINCE = "0.16"
+
+
+class Megatron(Engine):
+    """The `megatron` engine."""
+
+    name = "megatron"
+    versions = ("0.12", "0.14", "0.15", "0.16", "0.19")
+    options_type: ClassVar[type[EngineOptions]] = MegatronOptions
+    default_zero = 1
+
+    @property
+    def settings(self) -> MegatronOptions:
+        """The typed options."""
+        return cast(MegatronOptions, self.options)
+
+    def space(self, model: ModelSpec, job: Job) -> Space:
+        """Distributed optimizer on; 1F1B and interleaving; one number of fully recomputed layers for all stages."""
+        scopes: tuple[tuple[str, ...], ...] = ((), self.default_scopes)
+        if any(scope.name == "mla_up_proj" for kind in model.kinds.values() for scope in kind.scopes):
+            scopes = (*scopes, ("core_attn", "mla_up_proj"))
+        return Space(zero=(1,), schedules=("1f1b", "interleaved"), scopes=_known(scopes, model))
+
+    def style(self, job: Job, cp_kind: str) -> Style:
+        """Transformer Engine's fused kernels; the logits go to fp32 unless the loss is fused."""
+        options = self.settings
+        return Style(
+            flash_attention=options.attention == "flash",
+            fused_cross_entropy=options.fused_cross_entropy,
+            cross_entropy_chunks=options.cross_entropy_chunks,
+            router_fp32=options.router_fp32,
+            compute_bytes=job.precision.activation_bytes,
+            dispatch_bytes=1.0 if job.options.moe_dispatch_dtype == "fp8" else job.precision.activation_bytes,
+            expert_capacity_factor=job.options.moe_capacity_factor,
+            deduplicated_dispatch=options.deduplicated_dispatch or job.options.moe_dispatcher != "alltoall",
+            cp_kind=cp_kind,
+            vocabulary_multiple=options.vocabulary_multiple,
+            dropout=options.dropout,
+        )
+
+    def _shard_ways(self, group: ParameterGroup, meshes: MeshBatch) -> Num:
+        """Ranks that share a group's optimizer states under the distributed optimizer."""
+        ranks = meshes.expert_ranks if group.is_expert else meshes.dp_shard * meshes.cp
+        return np.where(meshes.zero >= 1, ranks, 1).astype(float)
+
+    def state_bytes(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> StateBytes:
+        """Weights in the compute dtype, main gradients, and master copy + moments over the shard ranks."""
+        weight = job.precision.activation_bytes
+        gradient = DTYPE_BYTES[self.settings.grad_dtype]
+        master = 4.0 if weight < 4.0 else 0.0
+        optimizer = (master + moment_bytes(job.optimizer, self.settings.moment_dtype)) / self._shard_ways(group, meshes)
+        traffic = 2.0 * optimizer + (gradient + weight) / self._shard_ways(group, meshes) + gradient
+        return StateBytes(weight, gradient, optimizer, np.zeros(meshes.size), traffic)
+
+    def sync_plan(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> SyncPlan:
+        """Distributed optimizer: reduce-scatter gradients, gather parameters; without it: all-reduce."""
+        gradient, weight = DTYPE_BYTES[self.settings.grad_dtype], job.precision.activation_bytes
+        sharded = meshes.zero >= 1
+        return SyncPlan(
+            reduce_scatter=np.where(sharded, gradient, 0.0),
+            all_reduce=np.where(sharded, 0.0, gradient),
+            all_gather=np.where(sharded, weight, 0.0),
+        )
+
+    def overlap(self) -> OverlapPolicy:
+        """[Empirical] typical shares hidden by Megatron's options; refitted by `calibrate`."""
+        options = self.settings
+        tensor = 0.7 if options.tp_comm_overlap else 0.0
+        return OverlapPolicy(
+            hidden={
+                "tp_gemm": tensor,
+                "tp_wgrad_gather": 0.8,  # linear_with_grad_accumulation gathers beside the input-gradient GEMM
+                "tp_wgrad": 0.8,  # the input gradient's all-reduce runs beside the weight-gradient GEMM
+                "ep_dispatch": 0.7 if options.ep_overlap else 0.0,
+                "cp_ring": 0.8,
+            },
+            sync_overlap=0.7 if options.overlap_grad_reduce else 0.0,
+            sync_exposed_min=0.05 if options.overlap_grad_reduce else 1.0,
+            gather_exposed=0.15 if options.overlap_param_gather else 1.0,
+            micro_overlap=0.0,
+            pipeline_overlap=False,
+        )
+
+    def rules(self) -> tuple[Rule, ...]:
+        """Megatron's own refusals beside the common ones."""
+        arguments = "megatron/training/arguments.py"
+        rules = (
+            only("megatron_zero", "zero", (0, 1), "needs Megatron-FSDP, which is not modelled in this version", arguments),
+            fixed("megatron_gpipe", arguments, _gpipe, "Megatron-LM has no gpipe schedule", ("schedule=1f1b",)),
+            fixed(
+                "megatron_replicas",
+                "distributed optimizer instances are not modelled in this version",
+                lambda facts, meshes: meshes.dp_replicate > 1,
+                "dp_replicate {dp_replicate} needs several distributed-optimizer instances",
+                ("dp_replicate 1",),
+            ),
+            fixed(
+                "moe_needs_sp",
+                "megatron/core/transformer/moe/moe_layer.py",
+                lambda facts, meshes: (meshes.tp > 1) & (meshes.sp == 0) & facts.model.is_moe,
+                "experts with tp {tp} need sequence parallelism during training",
+                ("sp=true", "tp 1"),
+            ),
+        )
+        kv_rule = _kv_replication() if _at_least(self.version, KV_REPLICATION_SINCE) else _kv_divides()
+        return (*super().rules(), kv_rule, *rules)
+
+
+def _known(scopes: tuple[tuple[str, ...], ...], model: ModelSpec) -> tuple[tuple[str, ...], ...]:
+    """Scope tuples whose every scope the model has."""
+    names = {scope.name for kind in model.kinds.values() for scope in kind.scopes}
+    return tuple(each for each in scopes if names.issuperset(each))
+
+
+def _at_least(version: str, other: str) -> bool:
+    return tuple(map(int, version.split("."))) >= tuple(map(int, other.split(".")))
+
+
+def _gpipe(facts: Facts, meshes: MeshBatch) -> Bool:
+    return np.asarray([meshes.schedule_name(i).value == "gpipe" for i in range(meshes.size)], dtype=bool)
+
+
+def _kv_divides() -> Rule:
+    source = "megatron-core before 0.16: num_query_groups must be a multiple of tensor_model_parallel_size"
+    return divides("kv_heads_tp", "tp", "num_query_groups (kv heads)", lambda f: f.kv_heads, source)
+
+
+def _kv_replication() -> Rule:
+    """From core 0.16: query groups must be a multiple or a divisor of tp; below tp ranks hold copies."""
+
+    def broken(facts: Facts, meshes: MeshBatch) -> Bool:
+        bad = np.zeros(meshes.size, dtype=bool)
+        for heads in facts.kv_heads:
+            bad |= (heads % meshes.tp != 0) & (meshes.tp % heads != 0)
+        return bad
+
+    def sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
+        tp = mesh["tp"]
+        heads = next(h for h in facts.kv_heads if h % tp and tp % h)
+        legal = tuple(t for t in range(1, max(facts.heads) + 1) if heads % t == 0 or t % heads == 0)
+        return f"num_query_groups {heads} is neither a multiple nor a divisor of tp {tp}", nearest_values("tp", legal, tp)
+
+    return Rule("kv_heads_tp", "megatron-core 0.16 transformer_config.py", broken, sentence)

@@ -1,0 +1,41 @@
+"""Typed `engine.…` options; an engine's own options extend the shared ones."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from cost_models.specs.base import Frozen
+
+StateDtype = Literal["fp32", "bf16", "fp16", "fp8"]
+
+
+class EngineOptions(Frozen):
+    """Options that every engine takes."""
+
+    attention: Literal["flash", "unfused"] = "flash"
+    fused_cross_entropy: bool = False
+    cross_entropy_chunks: Annotated[int, Field(ge=1, le=65_536)] = 1
+    grad_dtype: Literal["fp32", "bf16"] = "fp32"
+    moment_dtype: StateDtype = "fp32"
+    expandable_segments: bool = False
+    dropout: bool = True
+
+
+class MegatronOptions(EngineOptions):
+    """Megatron-LM: overlaps, padding of the vocabulary, communication-overlapped GEMMs."""
+
+    overlap_grad_reduce: bool = True
+    overlap_param_gather: bool = True
+    tp_comm_overlap: bool = False
+    ep_overlap: bool = False
+    deduplicated_dispatch: bool = False
+    vocabulary_multiple: Annotated[int, Field(ge=1, le=65_536)] = 128
+    router_fp32: bool = True
+
+
+class TorchOptions(EngineOptions):
+    """Engines on plain torch.distributed: compilation, bucket overlap, kernels left unfused when eager."""
+
+    compile: bool = False
+    overlap: bool = True
+    bucket_bytes: Annotated[float, Field(gt=0, le=1e11)] = 25 * 1024 * 1024

@@ -1,0 +1,65 @@
+"""Legality of what a mesh does not hold: stage boundaries, recompute, offload."""
+
+from collections.abc import Iterator
+
+from cost_models.engines.rules import Facts
+from cost_models.engines.space import Space
+from cost_models.errors import Violation
+from cost_models.specs.strategy import Strategy
+
+
+def even_stages(num_blocks: int, num_stages: int) -> tuple[int, ...]:
+    """Blocks per virtual stage, as even as they go, the larger ones in the middle (the ends hold embedding and head)."""
+    base, extra = divmod(num_blocks, num_stages)
+    sizes = [base] * num_stages
+    order = sorted(range(num_stages), key=lambda i: (-min(i, num_stages - 1 - i), i))
+    for index in order[:extra]:
+        sizes[index] += 1
+    return tuple(sizes)
+
+
+def stage_violations(facts: Facts, strategy: Strategy, space: Space) -> tuple[Violation, ...]:
+    """Broken rules of stages, recompute and offload."""
+    return (*_stages(facts, strategy, space), *_recompute(facts, strategy, space), *_offload(strategy))
+
+
+def _stages(facts: Facts, strategy: Strategy, space: Space) -> Iterator[Violation]:
+    blocks, wanted = facts.model.num_blocks, strategy.pp * strategy.vpp
+    even = "+".join(str(n) for n in even_stages(blocks, wanted))
+    source = "megatron/core/transformer/transformer_block.py get_num_layers_to_build"
+    if len(strategy.stages) != wanted:
+        detail = f"stages names {len(strategy.stages)} virtual stages, but pp {strategy.pp} x vpp {strategy.vpp} = {wanted}"
+        yield Violation("stages_count", detail, (f"stages={even}",), source)
+    elif sum(strategy.stages) != blocks:
+        detail = f"stages sum to {sum(strategy.stages)} layers, but {facts.model.name} has {blocks}"
+        yield Violation("stages_sum", detail, (f"stages={even}",), source)
+    elif space.uniform_chunks and strategy.vpp > 1 and len(set(strategy.stages)) > 1:
+        detail = f"uneven stages {'+'.join(map(str, strategy.stages))} with vpp {strategy.vpp} are not accepted"
+        yield Violation("stages_uneven_interleaved", detail, ("vpp 1",), source)
+
+
+def _recompute(facts: Facts, strategy: Strategy, space: Space) -> Iterator[Violation]:
+    known = tuple(sorted({s.name for kind in facts.model.kinds.values() for s in kind.scopes}))
+    for scope in strategy.recompute.scopes:
+        if scope not in known:
+            nearest = (f"one of {', '.join(known)}",) if known else ("recompute=none", "recompute=full")
+            yield Violation("recompute_scope", f"{facts.model.name} has no recompute scope {scope!r:.60}", nearest)
+    full = strategy.recompute.full
+    if not space.full_recompute and full:
+        yield Violation("recompute_full", "full recompute is not available here", ("recompute=none",))
+    if isinstance(full, tuple):
+        if len(full) != len(strategy.stages):
+            detail = f"recompute=full names {len(full)} counts for {len(strategy.stages)} virtual stages"
+            yield Violation("recompute_count", detail, ("one number for all", f"{len(strategy.stages)} numbers"))
+        elif space.uniform_full and len(set(strategy.full_layers())) > 1:
+            detail = "this engine takes one --recompute-num-layers for all stages, not one per stage"
+            yield Violation("recompute_per_stage", detail, (f"recompute=full:{max(full)}",), "megatron/training/arguments.py")
+    if strategy.recompute.scopes and full:
+        detail = f"recompute={strategy.recompute.text()} mixes full and selective"
+        source = "megatron/training/arguments.py: recompute_granularity is full or selective"
+        yield Violation("recompute_mixed", detail, ("recompute=full:K", "recompute=selective"), source)
+
+
+def _offload(strategy: Strategy) -> Iterator[Violation]:
+    if strategy.offload != "none":
+        yield Violation("offload", f"offload={strategy.offload:.60} is not modelled in this version", ("offload=none",))

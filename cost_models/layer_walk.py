@@ -1,0 +1,143 @@
+"""One layer kind under one style: its kernels and messages in order, what it saves, and its highest instants.
+
+Shapes: every number is a scalar or an array over the shard points U that are looked at together.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_models.operators import Linear
+from cost_models.operators.base import DtypeRole, Kernel, Message, Operator, Shard, Style, Tensor
+from cost_models.specs.model import LayerKind
+from cost_models.units import Num
+
+LAYER_INPUT = "x"
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Bytes of one layer for one micro-batch: kept until backward, and the highest instant above them."""
+
+    saved_bytes: Num
+    transient_bytes: Num
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWalk:
+    """Work of one layer kind; parallel tuples say which operators a base recompute runs again."""
+
+    kernels: tuple[Kernel, ...]
+    kernel_again: tuple[bool, ...]
+    messages: tuple[Message, ...]
+    message_again: tuple[bool, ...]
+    message_windows: tuple[tuple[int, ...], ...]  # kernels (indices) that a ring message can hide behind
+    base: Saved
+    full: Saved  # all blocks' recompute: the boundary tensor, and everything else as a transient
+    model_flops: Num
+
+
+def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]) -> LayerWalk:
+    """Count one layer whose `scopes` are recomputed in the backward pass."""
+    again = {name for scope in kind.scopes if scope.name in scopes for name in scope.operators}
+    kernels: list[Kernel] = []
+    kernel_again: list[bool] = []
+    messages: list[Message] = []
+    message_again: list[bool] = []
+    windows: list[tuple[int, ...]] = []
+    flops: Num = 0.0
+    for op in kind.operators:
+        start = len(kernels)
+        kernels += op.kernels(at, style)
+        kernel_again += [op.name in again] * (len(kernels) - start)
+        for message in op.messages(at, style):
+            messages.append(message)
+            message_again.append(op.name in again)
+            windows.append(tuple(i for i in range(start, len(kernels)) if kernels[i].phase == message.phase))
+        flops = flops + op.model_flops(at)
+    boundary = boundary_bytes(kind, at, style)
+    none = _walk_memory(kind.operators, at, style, frozenset())
+    base = _walk_memory(kind.operators, at, style, frozenset(again)) if again else none
+    recomputed = Saved(boundary, none.saved_bytes + none.transient_bytes)
+    return LayerWalk(
+        tuple(kernels),
+        tuple(kernel_again),
+        tuple(messages),
+        tuple(message_again),
+        tuple(windows),
+        Saved(base.saved_bytes, base.transient_bytes + boundary),
+        recomputed,
+        flops,
+    )
+
+
+def boundary_bytes(kind: LayerKind, at: Shard, style: Style) -> Num:
+    """Bytes of the tensor handed to the next layer (and of its gradient) on one rank."""
+    if kind.boundary_downsample:
+        side = -(-at.image_size // kind.boundary_downsample)
+        return at.sequences * float(side * side * kind.boundary_width) * style.compute_bytes
+    return at.sp_tokens * float(kind.boundary_width) * style.compute_bytes
+
+
+def tensor_bytes(tensor: Tensor, style: Style) -> Num:
+    """Bytes of a saved tensor."""
+    sizes = {DtypeRole.COMPUTE: style.compute_bytes, DtypeRole.FP32: 4.0, DtypeRole.INT64: 8.0, DtypeRole.BYTE: 1.0}
+    return tensor.elements * sizes[tensor.dtype]
+
+
+def saved_tensors(operators: Iterable[Operator], at: Shard, style: Style, again: frozenset[str]) -> Mapping[str, tuple[int, Num]]:
+    """id -> (index of the first operator that saves it, bytes) after the recomputed operators dropped theirs.
+
+    A recomputed operator keeps only what comes from outside its scope; whatever an operator outside saves stays.
+    """
+    ops = tuple(operators)
+    produced = {name for op in ops if op.name in again for name in _outputs(op)}
+    found: dict[str, tuple[int, Num]] = {}
+    for index, op in enumerate(ops):
+        for tensor in op.saved(at, style):
+            inner = tensor.id in produced or tensor.id.split(".")[0] in again
+            if op.name in again and inner:
+                continue
+            first, old = found.get(tensor.id, (index, 0.0))
+            found[tensor.id] = (first, np.maximum(old, tensor_bytes(tensor, style)))
+    return found
+
+
+def _outputs(op: Operator) -> tuple[str, ...]:
+    return (op.name, *(part.name for part in op.parts)) if isinstance(op, Linear) else (op.name,)
+
+
+def _walk_memory(operators: tuple[Operator, ...], at: Shard, style: Style, again: frozenset[str]) -> Saved:
+    """Saved bytes, and the maximum over operators of (their transient - tensors not alive at that point).
+
+    Forward, tensors first saved by later operators do not exist yet; backward, they have been released: the same set.
+    """
+    tensors = saved_tensors(operators, at, style, again)
+    total: Num = 0.0
+    by_operator: dict[int, Num] = {}
+    for first, size in tensors.values():
+        total = total + size
+        by_operator[first] = by_operator.get(first, 0.0) + size
+    highest: Num = 0.0
+    later: Num = 0.0
+    regrown = _regrown(operators, at, style, again)
+    for index in range(len(operators) - 1, -1, -1):
+        transient = operators[index].transient(at, style)
+        here = np.maximum(transient.forward, transient.backward) + regrown - later
+        highest = np.maximum(highest, here)
+        later = later + by_operator.get(index, 0.0)
+    return Saved(total, highest)
+
+
+def _regrown(operators: tuple[Operator, ...], at: Shard, style: Style, again: frozenset[str]) -> Num:
+    """Bytes that come back while the recomputed operators run again before their backward."""
+    if not again:
+        return 0.0
+    kept = saved_tensors(operators, at, style, again)
+    every = saved_tensors(operators, at, style, frozenset())
+    back: Num = 0.0
+    for name, (_, size) in every.items():
+        if name not in kept:
+            back = back + size
+    return back

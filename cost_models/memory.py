@@ -1,0 +1,79 @@
+"""One pipeline rank -> its peak bytes, by cause and by phase.
+
+Peak = static + saved tensors of the micro-batches in flight + the highest transient instant, as a maximum over phases
+(forward and backward with the loss, optimizer step, initialisation), never a sum of maxima.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_models.chunk import STATIC_CAUSES, Array, MeshCosts, chunk_costs, rows_of
+from cost_models.schedule import in_flight
+from cost_models.step import virtual_stage
+
+OPTIMIZER_STEP, BACKWARD, LOSS, INITIALISATION = "optimizer_step", "backward", "loss", "initialisation"
+
+
+@dataclass(frozen=True, slots=True)
+class RankMemory:
+    """Allocated bytes of one pipeline rank; `by_cause` is taken at the peak instant and sums to the peak."""
+
+    peak_bytes: float
+    peak_phase: str
+    by_cause: dict[str, float]
+    by_phase: dict[str, float]
+
+
+def rank_memory(mesh: MeshCosts, stages: tuple[int, ...], full_layers: tuple[int, ...], rank: int) -> RankMemory:
+    """Memory of one rank that holds `stages[chunk * pp + rank]` blocks per chunk."""
+    where = virtual_stage(mesh.pp, mesh.vpp)[rank]
+    bounds = np.concatenate(([0], np.cumsum(np.asarray(stages, dtype=np.int64))))
+    start, stop = bounds[where], bounds[where + 1]
+    full = np.asarray(full_layers, dtype=np.int64)[where]
+    chunks = chunk_costs(mesh, start, stop, full)
+    flight = np.asarray(in_flight(mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches).vectors[rank], dtype=float)
+    activations = float((flight @ chunks.saved_bytes).max())
+    transient = float(chunks.transient_bytes.max())
+    static = _static_by_cause(mesh, start, stop)
+    constant = mesh.rules.rank_constant_bytes
+    at_rest = sum(static.values()) + constant
+    stepping = float(chunks.step_transient_bytes.sum())
+    phases = {
+        INITIALISATION: at_rest,
+        BACKWARD: at_rest + activations + transient,
+        OPTIMIZER_STEP: at_rest + stepping,
+    }
+    running = phases[BACKWARD] >= phases[OPTIMIZER_STEP]
+    causes = static | {
+        "activations": activations if running else 0.0,
+        "transient": transient if running else stepping,
+        "workspaces": constant,
+    }
+    phase = OPTIMIZER_STEP
+    if running:
+        last = int(np.argmax(chunks.transient_bytes))
+        phase = LOSS if _peaks_in_loss(mesh, int(start[last]), int(stop[last]), int(full[last])) else BACKWARD
+        phases = {(phase if name == BACKWARD else name): value for name, value in phases.items()}
+    return RankMemory(sum(causes.values()), phase, causes, phases)
+
+
+def _static_by_cause(mesh: MeshCosts, start: Array, stop: Array) -> dict[str, float]:
+    """Weights, gradients and optimizer bytes of the rank's chunks."""
+    first, last = rows_of(np.asarray(start), np.asarray(stop), mesh.table.num_blocks)
+    sums = [mesh.table.static_parts_bytes[:, a:b].sum(1) for a, b in zip(first, last, strict=True)]
+    total = np.sum(sums, axis=0)
+    return {cause: float(total[i]) for i, cause in enumerate(STATIC_CAUSES)}
+
+
+def _peaks_in_loss(mesh: MeshCosts, start: int, stop: int, full: int) -> bool:
+    """Whether a chunk's highest instant is the head's, which comes after everything is saved."""
+    table = mesh.table
+    if stop != table.num_blocks:
+        return False
+    blocks = np.arange(start + 1, stop + 1)
+    recomputed = blocks < start + 1 + full
+    transient = np.where(recomputed, table.full_transient_bytes[blocks], table.transient_bytes[blocks])
+    saved = np.where(recomputed, table.full_saved_bytes[blocks], table.saved_bytes[blocks])
+    behind = np.concatenate((np.cumsum(saved[::-1])[::-1][1:], [0.0])) + table.saved_bytes[-1]
+    return bool(table.transient_bytes[-1] >= (transient - behind).max())

@@ -1,0 +1,139 @@
+"""Many meshes at once: every knob of a strategy but stage boundaries and full recompute, as arrays.
+
+A single strategy is a batch of one, so that legality, memory and time have one definition for one layout and for the
+tens of thousands that the search looks at.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models.communication import Span
+from cost_models.operators.base import Axis
+from cost_models.schedule.names import ScheduleName
+from cost_models.specs.strategy import DEFAULT_ORDER, Strategy
+
+Int = NDArray[np.int64]
+Bool = NDArray[np.bool_]
+
+SCHEDULES: tuple[ScheduleName, ...] = tuple(ScheduleName)
+
+
+@dataclass(frozen=True, slots=True)
+class MeshKey:
+    """What is equal within one batch: the recompute base, the kind of context parallelism, the order of axes."""
+
+    scopes: tuple[str, ...] = ()
+    cp_kind: str = "ring"
+    order: tuple[str, ...] = DEFAULT_ORDER
+
+
+@dataclass(frozen=True, slots=True)
+class MeshBatch:
+    """B meshes; integer arrays of shape (B,); `schedule` indexes SCHEDULES."""
+
+    key: MeshKey
+    tp: Int
+    cp: Int
+    pp: Int
+    vpp: Int
+    ep: Int
+    etp: Int
+    dp: Int
+    dp_shard: Int
+    dp_replicate: Int
+    zero: Int
+    mbs: Int
+    sp: Int
+    schedule: Int
+
+    @property
+    def size(self) -> int:
+        """B."""
+        return int(self.tp.shape[0])
+
+    def take(self, where: Int | Bool) -> "MeshBatch":
+        """The chosen meshes."""
+        return MeshBatch(self.key, *(getattr(self, f.name)[where] for f in fields(self)[1:]))
+
+    def row(self, index: int) -> dict[str, int]:
+        """One mesh as plain integers."""
+        return {f.name: int(getattr(self, f.name)[index]) for f in fields(self)[1:]}
+
+    def schedule_name(self, index: int) -> ScheduleName:
+        """Schedule of one mesh."""
+        return SCHEDULES[int(self.schedule[index])]
+
+    @property
+    def expert_ranks(self) -> Int:
+        """Data-parallel size of the experts, tp x cp x dp / (etp x ep)."""
+        ranks: Int = self.tp * self.cp * self.dp // (self.etp * self.ep)
+        return ranks
+
+    def micro_batches(self, global_batch: int) -> Int:
+        """Micro-batches per data-parallel rank and step."""
+        count: Int = global_batch // (self.mbs * self.dp)
+        return count
+
+    @property
+    def stage_stride(self) -> Int:
+        """Distance in ranks between neighbouring pipeline stages."""
+        return self._stride("pp", self.tp, self.cp, self.dp)
+
+    def _stride(self, axis: str, tp: Int, cp: Int, dp: Int) -> Int:
+        sizes = {"tp": tp, "cp": cp, "dp": dp, "pp": self.pp}
+        stride = np.ones_like(self.tp)
+        for name in self.key.order:
+            if name == axis:
+                break
+            stride = stride * sizes.get(name, 1)
+        return stride
+
+    def span(self, axis: Axis) -> Span:
+        """Size and stride of the ranks that a message on `axis` joins.
+
+        Dense ranks are numbered in the strategy's order; expert ranks re-divide tp x cp x dp as etp, ep, expert data
+        parallel from the inside (Megatron-LM's expert rank generator), with pp where the order has it.
+        """
+        one = np.ones_like(self.tp)
+        if axis is Axis.TP:
+            return Span(self.tp, self._stride("tp", self.tp, self.cp, self.dp))
+        if axis is Axis.CP:
+            return Span(self.cp, self._stride("cp", self.tp, self.cp, self.dp))
+        inner = self.pp if self._pp_before("ep") else one
+        if axis is Axis.ETP:
+            return Span(self.etp, one)
+        return Span(self.ep, self.etp * inner)
+
+    def _pp_before(self, axis: str) -> bool:
+        order = self.key.order
+        return order.index("pp") < order.index(axis)
+
+    def data_spans(self) -> tuple[Span, Span, Span]:
+        """Spans of (sharded dense states over dp_shard x cp, their replicas, expert states)."""
+        pp_inside = self.pp if self._pp_before("dp") else np.ones_like(self.pp)
+        cp_stride = self._stride("cp", self.tp, self.cp, self.dp)
+        shard = Span(self.dp_shard * self.cp, cp_stride)
+        replicas = Span(self.dp_replicate, self.tp * self.cp * self.dp_shard * pp_inside)
+        expert = Span(self.expert_ranks, self.etp * self.ep * pp_inside)
+        return shard, replicas, expert
+
+
+def mesh_key(strategy: Strategy) -> MeshKey:
+    """The batch a strategy belongs to."""
+    return MeshKey(strategy.recompute.scopes, strategy.cp_kind, strategy.order)
+
+
+def batch_of(strategies: Iterable[Strategy], key: MeshKey) -> MeshBatch:
+    """Strategies of one key as a batch."""
+    rows = [
+        (
+            *(s.tp, s.cp, s.pp, s.vpp, s.ep, s.etp, s.dp, s.dp_shard, s.dp_replicate, s.zero, s.mbs, int(s.sp)),
+            SCHEDULES.index(s.schedule),
+        )
+        for s in strategies
+    ]
+    columns = np.asarray(rows, dtype=np.int64).reshape(len(rows), 13).T
+    return MeshBatch(key, *columns)

@@ -1,0 +1,101 @@
+"""Priced rows of a batch -> what stage boundaries are chosen from (`MeshCosts`), one mesh at a time."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_models.chunk import LayerTable, MeshCosts, StepRules
+from cost_models.communication import Span, collective_seconds
+from cost_models.device_memory import DeviceMemory, device_memory
+from cost_models.mesh import MeshBatch
+from cost_models.operators.base import Collective
+from cost_models.overlap import expected_maximum_factor
+from cost_models.pricing import PricedRows, Pricer
+
+GRADIENT_NORM_BYTES = 4.0
+STEP_OVERHEAD_S = 2e-3
+"""[Empirical] host work of a step outside the schedule (data hand-over, loss logging, clipping launches): about 2 ms,
+to be refitted from measured runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRules:
+    """Constants of each mesh of a batch, arrays (B,)."""
+
+    send_s: np.ndarray
+    step_fixed_s: np.ndarray
+    memory: DeviceMemory
+
+
+def batch_rules(pricer: Pricer, priced: PricedRows) -> BatchRules:
+    """Boundary sends, per-step constants and the memory limit of every mesh."""
+    meshes = priced.meshes
+    boundary = priced.work.boundary_bytes[1:-1].max(axis=0)
+    neighbour = Span(np.where(meshes.pp > 1, 2, 1), meshes.stage_stride)
+    send = collective_seconds(Collective.SEND_RECEIVE, boundary, neighbour, pricer.network)
+    world = Span(meshes.tp * meshes.cp * meshes.pp * meshes.dp, np.ones_like(meshes.tp))
+    norm = collective_seconds(Collective.ALL_REDUCE, GRADIENT_NORM_BYTES, world, pricer.network)
+    fixed = np.broadcast_to(np.asarray(norm) + STEP_OVERHEAD_S, (meshes.size,))
+    memory = device_memory(pricer.engine, pricer.cluster.device, pricer.job, meshes)
+    return BatchRules(np.broadcast_to(np.asarray(send), (meshes.size,)), fixed, memory)
+
+
+def mesh_costs(pricer: Pricer, priced: PricedRows, rules: BatchRules, index: int) -> MeshCosts:
+    """The costs of mesh `index` of a batch, expanded to one line per layer."""
+    meshes = priced.meshes
+    space = pricer.engine.space(pricer.model, pricer.job)
+    return MeshCosts(
+        schedule=meshes.schedule_name(index),
+        pp=int(meshes.pp[index]),
+        vpp=int(meshes.vpp[index]),
+        num_micro_batches=int(meshes.micro_batches(pricer.job.global_batch)[index]),
+        table=_layer_table(priced, index),
+        rules=_step_rules(pricer, meshes, rules, index),
+        uniform_full=space.uniform_full,
+        uniform_chunks=space.uniform_chunks,
+    )
+
+
+def _layer_table(priced: PricedRows, index: int) -> LayerTable:
+    lines = list(priced.rows.layers)
+    work, states = priced.work, priced.states
+
+    def line(values: np.ndarray) -> np.ndarray:
+        chosen: np.ndarray = values[..., lines, index]
+        return chosen
+
+    forward, base = line(work.forward_parts_s), line(work.base_parts_s)
+    return LayerTable(
+        forward_parts_s=forward,
+        backward_parts_s=line(work.backward_parts_s),
+        base_recompute_s=base.sum(0),
+        full_parts_s=forward - base,
+        sync_s=line(states.sync_s),
+        gather_s=line(states.gather_s),
+        optimizer_s=line(states.optimizer_s),
+        static_parts_bytes=line(states.static_parts_bytes),
+        saved_bytes=line(work.saved_bytes),
+        full_saved_bytes=line(work.full_saved_bytes),
+        transient_bytes=line(work.transient_bytes),
+        full_transient_bytes=line(work.full_transient_bytes),
+        step_transient_bytes=line(states.step_transient_bytes),
+    )
+
+
+def _step_rules(pricer: Pricer, meshes: MeshBatch, rules: BatchRules, index: int) -> StepRules:
+    overlap = pricer.engine.overlap()
+    return StepRules(
+        send_s=float(rules.send_s[index]),
+        sync_overlap=overlap.sync_overlap,
+        sync_exposed_min=overlap.sync_exposed_min,
+        gather_exposed=overlap.gather_exposed,
+        step_fixed_s=float(rules.step_fixed_s[index]),
+        straggler_factor=straggler_factor(pricer),
+        rank_constant_bytes=pricer.engine.workspace_bytes,
+        allocated_limit_bytes=float(rules.memory.allocated_limit_bytes[index]),
+    )
+
+
+def straggler_factor(pricer: Pricer) -> float:
+    """Expected maximum over all devices of the request, one constant for every mesh."""
+    return float(expected_maximum_factor(pricer.cluster.num_devices, pricer.network.noise))

@@ -1,0 +1,203 @@
+"""Seconds and bytes of every row of a model for a batch of meshes; arrays (…, rows, B).
+
+Layers see a mesh only through (tp, cp, ep, etp, sp, micro-batch) and the placement of their groups, so kernels and
+messages are counted and priced once per distinct point and spread to the meshes afterwards.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cost_models.chunk import TIME_CAUSES, Array
+from cost_models.communication import Network, message_seconds, stack_messages
+from cost_models.engines import Engine
+from cost_models.layer_walk import LayerWalk, walk_layer
+from cost_models.mesh import Int, MeshBatch
+from cost_models.operators.base import Axis, Phase, Shard, Style
+from cost_models.overlap import exposed
+from cost_models.roofline import Efficiency, kernel_seconds, stack_kernels
+from cost_models.rows import RowLayer, Rows, model_rows, stack_shard
+from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.job import Job
+from cost_models.specs.model import ModelSpec
+from cost_models.states import RowStates, StatePricer
+
+_CAUSE_OF_AXIS = {
+    Axis.TP: TIME_CAUSES.index("tp_communication"),
+    Axis.CP: TIME_CAUSES.index("cp_communication"),
+    Axis.EP: TIME_CAUSES.index("ep_communication"),
+    Axis.ETP: TIME_CAUSES.index("ep_communication"),
+}
+_DATA = TIME_CAUSES.index("dp_communication")
+
+
+@dataclass(frozen=True, slots=True)
+class RowWork:
+    """Work of every row at every distinct point, shapes (causes, rows, U) and (rows, U)."""
+
+    forward_parts_s: Array
+    backward_parts_s: Array
+    base_parts_s: Array  # the part of backward that is base recompute
+    saved_bytes: Array
+    transient_bytes: Array
+    full_saved_bytes: Array
+    full_transient_bytes: Array
+    boundary_bytes: Array
+
+    def take(self, index: Int) -> "RowWork":
+        """The same work spread to meshes: U -> B."""
+        return RowWork(*(getattr(self, name)[..., index] for name in self.__dataclass_fields__))
+
+
+@dataclass(frozen=True, slots=True)
+class PricedRows:
+    """Everything a layer table is made of, for B meshes."""
+
+    meshes: MeshBatch
+    rows: Rows
+    work: RowWork
+    states: RowStates
+
+
+@dataclass(frozen=True, slots=True)
+class Pricer:
+    """Prices rows of one model on one cluster under one engine."""
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    job: Job
+    engine: Engine
+    efficiency: Efficiency
+    network: Network
+
+    def price(self, meshes: MeshBatch) -> PricedRows:
+        """Price a batch of meshes."""
+        rows = model_rows(self.model, self.job)
+        style = self.engine.style(self.job, meshes.key.cp_kind)
+        points, inverse = _distinct(meshes)
+        work = self._work(rows, points, style).take(inverse)
+        states = self._states(rows, meshes, style)
+        return PricedRows(meshes, rows, self._with_gathers(work, states), states)
+
+    def _states(self, rows: Rows, meshes: MeshBatch, style: Style) -> RowStates:
+        pricer = StatePricer(self.engine, self.job, self.cluster.device, self.network, self.efficiency)
+        return pricer.price(rows, meshes, style)
+
+    def _with_gathers(self, work: RowWork, states: RowStates) -> RowWork:
+        """Add the exposed parameter gathers and reductions of sharded engines, and the gathered copies."""
+        share = self.engine.overlap().micro_overlap
+        forward, backward = work.forward_parts_s.copy(), work.backward_parts_s.copy()
+        forward[_DATA] += self._beside(states.forward_gather_s, work.forward_parts_s[0], share)
+        backward[_DATA] += self._beside(states.backward_gather_s, work.backward_parts_s[0], share)
+        gathered = states.gathered_bytes
+        return replace(
+            work,
+            forward_parts_s=forward,
+            backward_parts_s=backward,
+            transient_bytes=work.transient_bytes + gathered,
+            full_transient_bytes=work.full_transient_bytes + gathered,
+        )
+
+    def _beside(self, communication_s: Array, window_s: Array, share: float) -> Array:
+        """Communication that shows beside compute, with the interference of the slowest tier in use."""
+        interference = float(self.network.interference.max())
+        return exposed(communication_s, window_s, efficiency=share, interference=interference)
+
+    def _work(self, rows: Rows, points: MeshBatch, style: Style) -> RowWork:
+        walks = [[self._walk(layer, points, style) for layer in row] for row in rows.rows]
+        flat = [walk for row in walks for walk in row]
+        kernel_s, message_s = self._kernel_seconds(flat, points), self._message_seconds(flat, points)
+        shape = (len(TIME_CAUSES), len(walks), points.size)
+        forward, backward, base = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        memory = np.zeros((5, len(walks), points.size))
+        kernel, message = 0, 0
+        for index, (row, layers) in enumerate(zip(walks, rows.rows, strict=True)):
+            for walk, layer in zip(row, layers, strict=True):
+                kernels = kernel_s[kernel : kernel + len(walk.kernels)]
+                messages = message_s[message : message + len(walk.messages)]
+                parts = self._walk_seconds(walk, kernels, messages, points)
+                for total, part in zip((forward, backward, base), parts, strict=True):
+                    total[:, index] += layer.count * part
+                for cause, values in enumerate(_memory(walk)):
+                    memory[cause, index] += layer.count * values
+                kernel, message = kernel + len(walk.kernels), message + len(walk.messages)
+        return RowWork(forward, backward, base, *memory)
+
+    def _kernel_seconds(self, walks: list[LayerWalk], points: MeshBatch) -> Array:
+        kernels = [k for walk in walks for k in walk.kernels]
+        seconds = kernel_seconds(
+            stack_kernels(kernels), self.cluster.device, self.efficiency, self.job.precision.value
+        )
+        return np.broadcast_to(seconds.reshape(len(kernels), -1), (len(kernels), points.size))
+
+    def _message_seconds(self, walks: list[LayerWalk], points: MeshBatch) -> Array:
+        messages = [m for walk in walks for m in walk.messages]
+        if not messages:
+            return np.zeros((0, points.size))
+        spans = {axis: points.span(axis) for axis in Axis}
+        seconds = message_seconds(stack_messages(messages), spans, self.network)
+        return np.broadcast_to(seconds.reshape(len(messages), -1), (len(messages), points.size))
+
+    def _walk(self, layer: RowLayer, points: MeshBatch, style: Style) -> LayerWalk:
+        numbers = {name: getattr(points, name).astype(float) for name in ("tp", "cp", "ep", "etp", "sp")}
+        at = Shard(
+            points.mbs.astype(float),
+            1.0,
+            1.0,
+            self.job.image_size,
+            load=self.job.options.moe_imbalance,
+            **numbers,
+        )
+        shard = stack_shard(self.model, self.job, layer.stack, at)
+        return walk_layer(layer.kind, shard, style, points.key.scopes)
+
+    def _walk_seconds(
+        self, walk: LayerWalk, kernel_s: Array, message_s: Array, points: MeshBatch
+    ) -> tuple[Array, Array, Array]:
+        """(causes, U) seconds of forward, backward (with base recompute) and base recompute of one layer."""
+        forward, backward, base = (np.zeros((len(TIME_CAUSES), points.size)) for _ in range(3))
+        for kernel, again, each in zip(walk.kernels, walk.kernel_again, kernel_s, strict=True):
+            if kernel.phase is Phase.FORWARD:
+                forward[0] += each
+                if again:
+                    base[0] += each
+            else:
+                backward[0] += each
+        for index, message in enumerate(walk.messages):
+            window = kernel_s[list(walk.message_windows[index])].sum(0)
+            shown = self._shown(message.overlap_class, message_s[index], window)
+            cause = _CAUSE_OF_AXIS[message.axis]
+            if message.phase is Phase.FORWARD:
+                forward[cause] += shown
+                if walk.message_again[index]:
+                    base[cause] += shown
+            else:
+                backward[cause] += shown
+        return forward, backward + base, base
+
+    def _shown(self, overlap_class: str, seconds: Array, window_s: Array) -> Array:
+        """Seconds of a message that show: at most its class's share of the kernels beside it hides the rest."""
+        share = self.engine.overlap().hidden.get(overlap_class, 0.0)
+        return self._beside(seconds, window_s, share) if share else seconds
+
+
+def _memory(walk: LayerWalk) -> tuple[Array, ...]:
+    """saved, transient, full saved, full transient, boundary."""
+    full = walk.full
+    return (
+        walk.base.saved_bytes,
+        walk.base.transient_bytes,
+        full.saved_bytes,
+        full.transient_bytes,
+        full.saved_bytes,
+    )
+
+
+def _distinct(meshes: MeshBatch) -> tuple[MeshBatch, Int]:
+    """Distinct points of a batch and the point of every mesh; placement counts where pp lies inside ep."""
+    names = ["tp", "cp", "ep", "etp", "sp", "mbs"]
+    if meshes.key.order.index("pp") < meshes.key.order.index("ep"):
+        names.append("pp")
+    columns = np.stack([getattr(meshes, name) for name in names])
+    _, first, inverse = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+    return meshes.take(first), inverse.reshape(-1)

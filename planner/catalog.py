@@ -1,0 +1,120 @@
+"""What is known by name: devices, cluster presets, models and engines, with where each figure comes from."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from cost_models.engines import ENGINES
+from cost_models.errors import BadInput
+from cost_models.profiles import (
+    list_clusters,
+    list_devices,
+    list_models,
+    load_device,
+    load_preset,
+    model_config,
+)
+from cost_models.suggest import did_you_mean
+
+Entry = dict[str, object]
+
+KINDS: Final = ("devices", "clusters", "models", "engines")
+
+
+def list_entries(kind: str) -> list[Entry]:
+    """Short descriptions of everything of one kind; raises BadInput for an unknown kind."""
+    names, short, _ = _source(kind)
+    return [short(name) for name in names()]
+
+
+def describe_entry(kind: str, name: str) -> Entry:
+    """Everything known about one entry, each figure with its source; raises BadInput for an unknown name."""
+    _, _, full = _source(kind)
+    return full(name)
+
+
+def _source(
+    kind: str,
+) -> tuple[Callable[[], tuple[str, ...]], Callable[[str], Entry], Callable[[str], Entry]]:
+    sources: Mapping[
+        str, tuple[Callable[[], tuple[str, ...]], Callable[[str], Entry], Callable[[str], Entry]]
+    ] = {
+        "devices": (list_devices, _device_line, _device),
+        "clusters": (list_clusters, _cluster_line, _cluster),
+        "models": (list_models, _model_line, _model),
+        "engines": (lambda: tuple(sorted(ENGINES)), _engine_line, _engine),
+    }
+    if kind not in sources:
+        hint = did_you_mean(kind, KINDS)
+        raise BadInput(f"no catalog of {kind[:40]!r}; {hint}use {', '.join(KINDS)}", allowed=KINDS)
+    return sources[kind]
+
+
+def _device_line(name: str) -> Entry:
+    device = load_device(name)
+    peak = device.peak_flops.get("bf16") or device.peak_flops.get("fp16")
+    return {
+        "name": name,
+        "title": device.title,
+        "capacity_bytes": device.capacity_bytes.value,
+        "memory_bytes_per_s": device.memory_bytes_per_s.value,
+        "half_precision_flops": peak.value if peak else None,
+        "precisions": list(device.peak_flops),
+    }
+
+
+def _device(name: str) -> Entry:
+    return load_device(name).model_dump(mode="json")
+
+
+def _cluster_line(name: str) -> Entry:
+    cluster = load_preset(name)
+    return {
+        "name": name,
+        "device": cluster.device.name,
+        "devices_per_node": cluster.groups[0].devices_per_node,
+        "tiers": [
+            {"name": tier.name, "bytes_per_s": tier.bytes_per_s.value, "latency_s": tier.latency_s.value}
+            for tier in cluster.tiers
+        ],
+    }
+
+
+def _cluster(name: str) -> Entry:
+    return load_preset(name).model_dump(mode="json")
+
+
+def _model_line(name: str) -> Entry:
+    config = model_config(name)
+    architectures = config.get("architectures")
+    architecture = architectures[0] if isinstance(architectures, list) and architectures else None
+    return {"name": name, "family": config.get("model_type"), "architecture": architecture}
+
+
+def _model(name: str) -> Entry:
+    from planner.inspect_model import inspect_model
+    from planner.request import CatalogModel
+    from planner.situation import resolve_model
+
+    facts = inspect_model(resolve_model(CatalogModel(name=name)), None)
+    return _model_line(name) | facts | {"config": model_config(name)}
+
+
+def _engine_line(name: str) -> Entry:
+    engine = ENGINES[name]
+    return {"name": name, "versions": list(engine.versions), "default_zero": engine.default_zero}
+
+
+def _engine(name: str) -> Entry:
+    if name not in ENGINES:
+        hint = did_you_mean(name, ENGINES)
+        known = tuple(sorted(ENGINES))
+        raise BadInput(f"engine {name[:40]!r} is not known; {hint}use {', '.join(known)}", allowed=known)
+    engine = ENGINES[name]
+    options = {
+        f"engine.{key}": {
+            "default": field.get_default(call_default_factory=True),
+            "type": str(field.annotation),
+        }
+        for key, field in engine.options_type.model_fields.items()
+    }
+    return _engine_line(name) | {"options": options, "about": " ".join((engine.__doc__ or "").split())}

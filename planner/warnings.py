@@ -1,0 +1,41 @@
+"""Sentences that a user should read before trusting a prediction."""
+
+from collections.abc import Iterator
+
+from cost_models.specs.strategy import Strategy
+from cost_models.units import format_bytes
+from planner.plan import MemoryPrediction
+from planner.situation import Situation
+
+
+def collect_warnings(
+    situation: Situation, strategy: Strategy, verdict: str, memory: MemoryPrediction
+) -> tuple[str, ...]:
+    """Warnings about memory risk, launch-time surprises and what the prediction leaves out."""
+    return (*_memory(verdict, memory), *_model(situation), *_strategy(situation, strategy))
+
+
+def _memory(verdict: str, memory: MemoryPrediction) -> Iterator[str]:
+    if verdict == "at_risk":
+        yield (
+            f"memory is at risk: stage {memory.worst_stage} uses {format_bytes(memory.device_used_bytes)} of "
+            f"{format_bytes(memory.capacity_bytes)}; set engine.expandable_segments=true or recompute more"
+        )
+
+
+def _model(situation: Situation) -> Iterator[str]:
+    model, job = situation.model, situation.job
+    if model.max_seq_len and job.seq_len > model.max_seq_len:
+        yield f"sequence length {job.seq_len} exceeds the model's max_position_embeddings {model.max_seq_len}"
+    if any(layer.role.value == "mtp" for layer in model.layers) and not job.options.train_mtp:
+        yield "multi-token-prediction layers are left out; set job.train_mtp=true to train them"
+    if model.is_moe and job.options.moe_imbalance == 1.0:
+        yield "experts are taken as evenly loaded; set job.moe_imbalance (for example 1.2) to see a hot rank"
+
+
+def _strategy(situation: Situation, strategy: Strategy) -> Iterator[str]:
+    per_domain = situation.cluster.tiers[0].devices_per_domain
+    if strategy.tp > per_domain:
+        yield f"tp {strategy.tp} leaves the {per_domain}-device domain of the fastest links"
+    if strategy.dp == 1 and strategy.zero:
+        yield f"zero {strategy.zero} with dp 1 shards nothing unless cp is above 1"
