@@ -1,0 +1,40 @@
+"""`planner evaluate`: what one strategy costs."""
+
+from typing import Any
+
+import click
+
+from planner.cli.answer import NO, YES, Answer
+from planner.cli.options import json_option, progress_option, request_options, strategy_option
+from planner.cli.question import question_from_options, situation_of, strategy_of
+
+
+@click.command(name="evaluate", short_help="Step time and memory of one strategy.")
+@request_options
+@strategy_option
+@json_option
+@progress_option
+def command(**given: Any) -> Answer:
+    """Predict step time and memory of one strategy.
+
+    Exit code 1 if it does not fit, 2 if the engine would refuse it.
+    """
+    question = question_from_options(given)
+    strategy = strategy_of(question)
+    situation = situation_of(question)
+
+    from planner.attribution import configuration, stamp
+    from planner.evaluate import evaluate
+
+    prediction = evaluate(situation, strategy)
+    payload = prediction.to_json() | {
+        "configuration": configuration(situation, prediction),
+        "made_with": stamp(situation),
+    }
+
+    def show() -> None:
+        from planner.render import show_evaluation
+
+        show_evaluation(situation, prediction)
+
+    return Answer(payload, show, given["as_json"], YES if prediction.fits else NO)

@@ -1,0 +1,33 @@
+"""`planner inspect`: what a model is made of."""
+
+from typing import Any
+
+import click
+
+from cost_models.errors import BadInput
+from cost_models.specs.job import MAX_SEQ_LEN
+from planner.cli.answer import Answer
+from planner.cli.options import json_option, model_option, progress_option
+from planner.cli.types import WholeNumber
+
+
+@click.command(name="inspect", short_help="Parameters, FLOPs and layers of a model.")
+@model_option
+@click.option("--seq-len", type=WholeNumber(1, MAX_SEQ_LEN), help="Tokens of a sequence, for the FLOPs.")
+@json_option
+@progress_option
+def command(**given: Any) -> Answer:
+    """Count the parameters, FLOPs and layer kinds of a model."""
+    from planner.cli.question import load_model_input
+    from planner.inspect_model import inspect_model
+
+    if given["model"] is None:
+        raise BadInput("no model given; give --model", pointer="/model")
+    facts = inspect_model(load_model_input(given["model"]), given["seq_len"])
+
+    def show() -> None:
+        from planner.render import show_model
+
+        show_model(facts)
+
+    return Answer(facts, show, given["as_json"])

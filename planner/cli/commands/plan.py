@@ -1,0 +1,98 @@
+"""`planner plan`: the best plan for a model, a cluster and a job, with its certificate."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cost_models.errors import BadInput
+from planner.cli.answer import NO, YES, Answer
+from planner.cli.options import json_option, progress_option, request_options, stacked
+from planner.cli.question import question_from_options, situation_of, validated
+from planner.cli.types import KeyValue, Number, OneOf, WholeNumber
+from planner.request import SearchRequest
+from planner.search_request import OBJECTIVES, check_search
+
+SEARCH_KEYS = ("objective", "top_k", "max_seconds", "gap", "seed")
+
+_SEARCH = (
+    click.option("--pin", "pins", type=KeyValue(), multiple=True, help="Fix a knob, as in tp=8; repeatable."),
+    click.option(
+        "--ban",
+        "bans",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Forbid a value, as in schedule=gpipe; repeatable.",
+    ),
+    click.option(
+        "--objective",
+        type=OneOf(("step_time", "cost", "devices", "batch")),
+        help=f"What is made small; in this version {', '.join(OBJECTIVES)}.",
+    ),
+    click.option("--top-k", type=WholeNumber(0, 100), help="Alternatives to show; default 5."),
+    click.option("--max-seconds", type=Number(0.001, 86_400), help="Time limit of the search; default 60."),
+    click.option("--gap", type=Number(0, 0.999), help="Optimal within this share; default 0.001."),
+    click.option("--seed", type=WholeNumber(0, 2**31 - 1), help="Random seed; default 0."),
+    click.option("--allow-at-risk", is_flag=True, help="Also plans that may run out of memory."),
+    click.option(
+        "-o", "--output", type=click.Path(dir_okay=False), metavar="PLAN.json", help="Write the plan file."
+    ),
+)
+
+
+@click.command(name="plan", short_help="The best plan, alternatives, and how far from optimal it can be.")
+@request_options
+@stacked(_SEARCH)
+@json_option
+@progress_option
+def command(**given: Any) -> Answer:
+    """Find the best way to train MODEL on CLUSTER, with alternatives and a certificate.
+
+    Exit code 1 if nothing legal fits; the answer then says the smallest changes that would help.
+    """
+    from planner.cli.progress import end_progress, reporter
+
+    search = _search_of(given)
+    output = _output_path(given["output"])
+    situation = situation_of(question_from_options(given))
+
+    from planner.make_plan import make_plan
+
+    try:
+        result = make_plan(situation, search, reporter(given["progress"]))
+    finally:
+        end_progress()
+    if output is not None:
+        from planner.plan_file import plan_document, write_plan
+
+        write_plan(output, plan_document(situation, search, result))
+
+    def show() -> None:
+        from planner.render import show_plan
+
+        show_plan(situation, result, output)
+
+    return Answer(result.to_json(), show, given["as_json"], YES if result.best else NO)
+
+
+def _search_of(given: Mapping[str, Any]) -> SearchRequest:
+    values: dict[str, object] = {key: given[key] for key in SEARCH_KEYS if given[key] is not None}
+    pins: dict[str, object] = {}
+    for key, value in given["pins"]:
+        if pins.setdefault(key, value) != value:
+            raise BadInput(f"pin {key[:40]} is given twice with different values; give it once")
+    values |= {"pins": pins, "bans": given["bans"], "allow_at_risk": given["allow_at_risk"]}
+    search = validated(SearchRequest, values, "search")
+    check_search(search)
+    return search
+
+
+def _output_path(name: str | None) -> Path | None:
+    """The file to write, refused before the search where its folder does not exist."""
+    if name is None:
+        return None
+    path = Path(name)
+    if not path.parent.is_dir():
+        raise BadInput(f"-o {name[:200]!r}: there is no folder {str(path.parent)!r}; make it first")
+    return path

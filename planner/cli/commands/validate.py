@@ -1,0 +1,32 @@
+"""`planner validate`: predictions against measured runs."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cost_models.errors import BadInput
+from planner.cli.answer import Answer
+from planner.cli.options import json_option, progress_option
+
+
+@click.command(name="validate", short_help="Predictions against measured runs.")
+@click.argument("runs", metavar="RUNS.csv")
+@json_option
+@progress_option
+def command(**given: Any) -> Answer:
+    """Predict every run of a table and compare with what was measured; a row that is skipped says why."""
+    path = Path(given["runs"])
+    if not path.is_file():
+        raise BadInput(f"runs {given['runs'][:200]!r} is not a file; give a CSV file of runs")
+
+    from planner.validation import validate_file
+
+    report = validate_file(path)
+
+    def show() -> None:
+        from planner.render import show_validation
+
+        show_validation(report.to_json())
+
+    return Answer(report.to_json(), show, given["as_json"])

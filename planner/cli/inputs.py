@@ -1,0 +1,83 @@
+"""Reads files and standard input; each thing that can be wrong with them is one sentence."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from cost_models.errors import BadInput
+
+STANDARD_INPUT: Final = "-"
+MAX_INPUT_BYTES: Final = 64 * 1024**2
+FILE_SUFFIXES: Final = (".json", ".toml", ".yaml", ".yml", ".txt")
+
+
+def is_path(text: str) -> bool:
+    """Whether a value of --model or --strategy names a file rather than a catalog entry."""
+    return os.sep in text or text.lower().endswith(FILE_SUFFIXES) or Path(text).is_file()
+
+
+def read_text(name: str, what: str) -> str:
+    """Text of a file or, for `-`, of standard input; raises BadInput in one sentence."""
+    try:
+        raw = sys.stdin.buffer.read(MAX_INPUT_BYTES + 1) if name == STANDARD_INPUT else _read_file(name, what)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise BadInput(f"{what} {shown(name)} cannot be read ({reason}); check the path") from None
+    if len(raw) > MAX_INPUT_BYTES:
+        size = f"larger than {MAX_INPUT_BYTES / 1024**2:.0f} MiB"
+        raise BadInput(f"{what} {shown(name)} is {size}; give the configuration, not the weights")
+    if not raw.strip():
+        raise BadInput(f"{what} {shown(name)} is empty; give its contents")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(
+            f"{what} {shown(name)} is not text (byte {error.start} is not UTF-8); give a text file"
+        ) from None
+
+
+def read_json(text: str, name: str, what: str) -> dict[str, Any]:
+    """The JSON object of a text; raises BadInput with line and column."""
+    try:
+        value = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno} column {error.colno}"
+        raise BadInput(f"{what} {shown(name)} is not JSON: {error.msg} at {where}; correct it") from None
+    except RecursionError:
+        raise BadInput(f"{what} {shown(name)} is nested too deeply; flatten it") from None
+    except ValueError as error:
+        raise BadInput(f"{what} {shown(name)}: {error}; correct it") from None
+    if not isinstance(value, dict):
+        raise BadInput(f"{what} {shown(name)} holds a {type(value).__name__}; give a JSON object")
+    return value
+
+
+def shown(name: str) -> str:
+    """A file's name as shown in messages, shortened."""
+    return "on standard input" if name == STANDARD_INPUT else repr(name[:200])
+
+
+def _read_file(name: str, what: str) -> bytes:
+    path = Path(name)
+    if path.is_dir():
+        inside = path / "config.json"
+        hint = f"give {inside}" if inside.is_file() else "give a file"
+        raise BadInput(f"{what} {shown(name)} is a directory; {hint}")
+    with path.open("rb") as stream:
+        return stream.read(MAX_INPUT_BYTES + 1)
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; two values under one key would silently drop one."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"key {key[:80]!r} stands twice in one object")
+        found[key] = value
+    return found
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a JSON number")

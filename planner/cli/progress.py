@@ -1,0 +1,63 @@
+"""Progress of a search on standard error: JSON lines when asked for, one renewed line on a terminal."""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Final
+
+from cost_models.units import format_seconds
+from planner.plan import Progress, finite
+
+QUIET_S: Final = 2.0
+"""Searches shorter than this show nothing."""
+RENEW_S: Final = 0.2
+
+
+def reporter(mode: str | None) -> Callable[[Progress], None] | None:
+    """What to call with each Progress; None where nobody would see it."""
+    if mode == "jsonl":
+        return _write_line
+    return _TerminalLine() if sys.stderr.isatty() else None
+
+
+def end_progress() -> None:
+    """Leave an empty line on the terminal where the progress line stood."""
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+
+def _write_line(progress: Progress) -> None:
+    values = {
+        "event": "progress",
+        "phase": progress.phase,
+        "lower_bound_s": progress.lower_bound_s,
+        "best_step_s": progress.best_step_s,
+        "gap": progress.gap,
+        "meshes_done": progress.meshes_done,
+        "meshes_total": progress.meshes_total,
+        "detail": dict(progress.detail),
+    }
+    sys.stderr.write(json.dumps(finite(values), default=str) + "\n")
+    sys.stderr.flush()
+
+
+class _TerminalLine:
+    """Writes at most one line, again and again in place, once the search has taken a while."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._shown = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now - self._started < QUIET_S or now - self._shown < RENEW_S:
+            return
+        self._shown = now
+        best = "none yet" if progress.best_step_s is None else format_seconds(progress.best_step_s)
+        gap = "" if progress.gap is None else f", gap {progress.gap:.2%}"
+        done = f"{progress.meshes_done:,} of {progress.meshes_total:,} meshes"
+        text = f"{progress.phase}: {done}, best step {best}{gap}, {now - self._started:.0f} s"
+        sys.stderr.write(f"\r\x1b[K{text[:110]}")
+        sys.stderr.flush()

@@ -1,0 +1,51 @@
+"""The console, tables and bars that every view shares."""
+
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+PIPED_WIDTH: Final = 110
+MAX_WIDTH: Final = 130
+BAR_WIDTH: Final = 24
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
+
+
+def make_console() -> Console:
+    """A console on standard output; colours on a terminal without NO_COLOR, a fixed width in a pipe."""
+    console = Console(highlight=False, soft_wrap=False, emoji=False)
+    console.width = min(console.width, MAX_WIDTH) if sys.stdout.isatty() else PIPED_WIDTH
+    return console
+
+
+def bar(share: float, width: int = BAR_WIDTH, style: str = "cyan") -> Text:
+    """A horizontal bar of `share` of the width, in eighths of a cell where the output can write them."""
+    eighths = round(max(0.0, min(1.0, share)) * width * 8)
+    if not _writes_blocks():
+        return Text("#" * round(eighths / 8), style)
+    full, rest = divmod(eighths, 8)
+    return Text("█" * full + (_EIGHTHS[rest] if rest else ""), style)
+
+
+def table(*columns: str, title: str = "", right: Sequence[str] = ()) -> Table:
+    """A table without frames; columns named in `right` are right-aligned."""
+    made = Table(title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for name in columns:
+        made.add_column(
+            name, justify="right" if name in right else "left", header_style="dim", overflow="fold"
+        )
+    return made
+
+
+def plain(text: object) -> str:
+    """Text from outside, with rich's markup made harmless."""
+    return escape(str(text))
+
+
+def _writes_blocks() -> bool:
+    encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "")
+    return encoding.startswith("utf")

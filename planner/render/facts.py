@@ -1,0 +1,122 @@
+"""Models, catalogs and validations for people, from their JSON objects."""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from cost_models.units import TERA, format_bytes, format_count
+from planner.render.console import make_console, plain, table
+
+COUNTS: Final = (
+    "parameters",
+    "trainable_parameters",
+    "active_parameters",
+    "embedding_parameters",
+    "mtp_parameters",
+)
+MAX_TEXT: Final = 60
+
+
+def show_model(facts: Mapping[str, Any]) -> None:
+    """`planner inspect` for people."""
+    console = make_console()
+    console.print(f"[bold]{plain(facts['name'])}[/bold] ({plain(facts['family'])})")
+    counts = table("", "", "")
+    counts.show_header = False
+    for key in COUNTS:
+        counts.add_row(f"[dim]{key.replace('_', ' ')}[/dim]", f"{facts[key]:>19,}", format_count(facts[key]))
+    per = "sample" if facts["seq_len"] is None else f"token at sequence {facts['seq_len']:,}"
+    counts.add_row("[dim]forward FLOPs[/dim]", f"{facts['forward_flops_per_token']:>19.4g}", f"per {per}")
+    console.print(counts)
+    console.print()
+    made = table("layers", "kind", "parameters each", title="Layers", right=("parameters each",))
+    for kind, same in groupby(facts["layers"], key=lambda layer: layer["kind"]):
+        run = list(same)
+        first, last = run[0]["index"], run[-1]["index"]
+        made.add_row(
+            f"{first}" if first == last else f"{first}-{last}", plain(kind), f"{run[0]['parameters']:,}"
+        )
+    console.print(made)
+    for assumed in facts["assumed"]:
+        console.print(f"[dim]assumed[/dim] {plain(assumed['key'])} = {plain(assumed['value'])}")
+
+
+def show_catalog(kind: str, name: str | None, payload: Mapping[str, Any]) -> None:
+    """`planner catalog` for people: a table of all, or one entry key by key."""
+    console = make_console()
+    if name is None:
+        entries: Sequence[Mapping[str, Any]] = payload[kind]
+        columns = list(entries[0]) if entries else []
+        made = table(*(column.removesuffix("_bytes").replace("_", " ") for column in columns))
+        for entry in entries:
+            made.add_row(*(plain(_cell(column, entry[column])) for column in columns))
+        console.print(made)
+        return
+    made = table("", "", "")
+    made.show_header = False
+    for key, value in payload.items():
+        text, source = _figure(key, value)
+        made.add_row(f"[dim]{plain(key)}[/dim]", plain(text), f"[dim]{plain(source)}[/dim]")
+    console.print(made)
+
+
+def show_validation(report: Mapping[str, Any]) -> None:
+    """`planner validate` for people: errors by source and over all."""
+    console = make_console()
+    made = table("id", "predicted s", "measured s", "step error", "memory error", "verdict", "skipped")
+    for row in report["rows"]:
+        made.add_row(
+            plain(row["id"]),
+            _number(row.get("predicted_step_s")),
+            _number(row.get("measured_step_s")),
+            _percent(row.get("step_error")),
+            _percent(row.get("memory_error")),
+            plain(row.get("verdict") or ""),
+            plain(str(row.get("skipped") or "")[:MAX_TEXT]),
+        )
+    console.print(made)
+    console.print()
+    summary = table("", "", title="Summary")
+    summary.show_header = False
+    for key, value in report["summary"].items():
+        shown = _percent(value) if key.endswith("ape") else plain(value)
+        summary.add_row(f"[dim]{key.replace('_', ' ')}[/dim]", shown)
+    console.print(summary)
+
+
+def _cell(column: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if column.endswith("_bytes"):
+        return format_bytes(value)
+    if column.endswith("_bytes_per_s"):
+        return f"{value / TERA:,.2f} TB/s"
+    if column.endswith("_flops"):
+        return f"{value / TERA:,.0f} TFLOP/s"
+    if isinstance(value, list):
+        return ", ".join(str(part["name"] if isinstance(part, Mapping) else part) for part in value)
+    return str(value)
+
+
+def _figure(key: str, value: Any) -> tuple[str, str]:
+    """The value of one key, and where it comes from if it says so."""
+    if isinstance(value, Mapping) and {"value", "unit", "source"} <= set(value):
+        return f"{value['value']:,.6g} {value['unit']}", f"{value['kind']}: {value['source']}"
+    if isinstance(value, Mapping):
+        parts = [f"{inner} {_figure(inner, entry)[0]}" for inner, entry in value.items()]
+        return ", ".join(parts), ""
+    if isinstance(value, list) and value and isinstance(value[0], Mapping):
+        return f"{len(value)} entries, see --json" if len(value) > 8 else "; ".join(
+            _figure(key, entry)[0] for entry in value
+        ), ""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:,}", ""
+    return str(value), ""
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.3g}"
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:+.1%}"
