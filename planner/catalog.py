@@ -110,11 +110,11 @@ def _engine(name: str) -> Entry:
         known = tuple(sorted(ENGINES))
         raise BadInput(f"engine {name[:40]!r} is not known; {hint}use {', '.join(known)}", allowed=known)
     engine = ENGINES[name]
-    options = {
-        f"engine.{key}": {
-            "default": field.get_default(call_default_factory=True),
-            "type": str(field.annotation),
-        }
-        for key, field in engine.options_type.model_fields.items()
-    }
-    return _engine_line(name) | {"options": options, "about": " ".join((engine.__doc__ or "").split())}
+    schema = engine.options_type.model_json_schema()["properties"]
+    options = {f"engine.{key}": _option(entry) for key, entry in schema.items()}
+    return _engine_line(name) | {"options": options}
+
+
+def _option(schema: Mapping[str, object]) -> Entry:
+    """What an option takes: type, default and limits, from its JSON schema."""
+    return {key: value for key, value in schema.items() if key != "title"}

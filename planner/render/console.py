@@ -11,7 +11,7 @@ from rich.text import Text
 
 PIPED_WIDTH: Final = 110
 MAX_WIDTH: Final = 130
-BAR_WIDTH: Final = 24
+BAR_WIDTH: Final = 20
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 
 
@@ -31,14 +31,22 @@ def bar(share: float, width: int = BAR_WIDTH, style: str = "cyan") -> Text:
     return Text("█" * full + (_EIGHTHS[rest] if rest else ""), style)
 
 
-def table(*columns: str, title: str = "", right: Sequence[str] = ()) -> Table:
+def table(*columns: str, right: Sequence[str] = (), header: bool = True) -> Table:
     """A table without frames; columns named in `right` are right-aligned."""
-    made = Table(title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    made = Table(box=None, pad_edge=False, show_header=header)
     for name in columns:
         made.add_column(
             name, justify="right" if name in right else "left", header_style="dim", overflow="fold"
         )
     return made
+
+
+def print_table(console: Console, made: Table, title: str = "") -> None:
+    """A blank line, the title on a line of its own, the table."""
+    console.print()
+    if title:
+        console.print(f"[bold]{title}[/bold]")
+    console.print(made)
 
 
 def plain(text: object) -> str:

@@ -1,11 +1,11 @@
 """Models, catalogs and validations for people, from their JSON objects."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
 from cost_models.units import TERA, format_bytes, format_count
-from planner.render.console import make_console, plain, table
+from planner.render.console import make_console, plain, print_table, table
 
 COUNTS: Final = (
     "parameters",
@@ -15,28 +15,30 @@ COUNTS: Final = (
     "mtp_parameters",
 )
 MAX_TEXT: Final = 60
+MAX_ENTRIES: Final = 8
+HIDDEN_IN_LISTS: Final = frozenset({"title", "precisions"})
+NESTED_KEYS: Final = frozenset({"options", "config"})
+"""Keys whose own keys get a row each."""
 
 
 def show_model(facts: Mapping[str, Any]) -> None:
     """`planner inspect` for people."""
     console = make_console()
     console.print(f"[bold]{plain(facts['name'])}[/bold] ({plain(facts['family'])})")
-    counts = table("", "", "")
-    counts.show_header = False
+    counts = table("", "", "", header=False)
     for key in COUNTS:
         counts.add_row(f"[dim]{key.replace('_', ' ')}[/dim]", f"{facts[key]:>19,}", format_count(facts[key]))
     per = "sample" if facts["seq_len"] is None else f"token at sequence {facts['seq_len']:,}"
     counts.add_row("[dim]forward FLOPs[/dim]", f"{facts['forward_flops_per_token']:>19.4g}", f"per {per}")
     console.print(counts)
-    console.print()
-    made = table("layers", "kind", "parameters each", title="Layers", right=("parameters each",))
+    made = table("layers", "kind", "parameters each", right=("parameters each",))
     for kind, same in groupby(facts["layers"], key=lambda layer: layer["kind"]):
         run = list(same)
         first, last = run[0]["index"], run[-1]["index"]
         made.add_row(
             f"{first}" if first == last else f"{first}-{last}", plain(kind), f"{run[0]['parameters']:,}"
         )
-    console.print(made)
+    print_table(console, made, "Layers")
     for assumed in facts["assumed"]:
         console.print(f"[dim]assumed[/dim] {plain(assumed['key'])} = {plain(assumed['value'])}")
 
@@ -46,18 +48,25 @@ def show_catalog(kind: str, name: str | None, payload: Mapping[str, Any]) -> Non
     console = make_console()
     if name is None:
         entries: Sequence[Mapping[str, Any]] = payload[kind]
-        columns = list(entries[0]) if entries else []
+        columns = [key for key in entries[0] if key not in HIDDEN_IN_LISTS] if entries else []
         made = table(*(column.removesuffix("_bytes").replace("_", " ") for column in columns))
         for entry in entries:
             made.add_row(*(plain(_cell(column, entry[column])) for column in columns))
         console.print(made)
         return
-    made = table("", "", "")
-    made.show_header = False
-    for key, value in payload.items():
+    made = table("", "", "", header=False)
+    for key, value in _rows(payload):
         text, source = _figure(key, value)
         made.add_row(f"[dim]{plain(key)}[/dim]", plain(text), f"[dim]{plain(source)}[/dim]")
     console.print(made)
+
+
+def _rows(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in payload.items():
+        if key in NESTED_KEYS and isinstance(value, Mapping):
+            yield from value.items()
+        else:
+            yield key, value
 
 
 def show_validation(report: Mapping[str, Any]) -> None:
@@ -75,13 +84,11 @@ def show_validation(report: Mapping[str, Any]) -> None:
             plain(str(row.get("skipped") or "")[:MAX_TEXT]),
         )
     console.print(made)
-    console.print()
-    summary = table("", "", title="Summary")
-    summary.show_header = False
+    summary = table("", "", header=False)
     for key, value in report["summary"].items():
         shown = _percent(value) if key.endswith("ape") else plain(value)
         summary.add_row(f"[dim]{key.replace('_', ' ')}[/dim]", shown)
-    console.print(summary)
+    print_table(console, summary, "Summary")
 
 
 def _cell(column: str, value: Any) -> str:
@@ -103,12 +110,14 @@ def _figure(key: str, value: Any) -> tuple[str, str]:
     if isinstance(value, Mapping) and {"value", "unit", "source"} <= set(value):
         return f"{value['value']:,.6g} {value['unit']}", f"{value['kind']}: {value['source']}"
     if isinstance(value, Mapping):
-        parts = [f"{inner} {_figure(inner, entry)[0]}" for inner, entry in value.items()]
-        return ", ".join(parts), ""
-    if isinstance(value, list) and value and isinstance(value[0], Mapping):
-        return f"{len(value)} entries, see --json" if len(value) > 8 else "; ".join(
-            _figure(key, entry)[0] for entry in value
-        ), ""
+        figures = [(inner, *_figure(inner, entry)) for inner, entry in value.items() if entry is not None]
+        source = figures[0][2] if figures and len({figure[2] for figure in figures}) == 1 else ""
+        return ", ".join(f"{inner} {text}" for inner, text, _ in figures), source
+    if isinstance(value, list):
+        if len(value) > MAX_ENTRIES:
+            return f"{len(value)} entries, see --json", ""
+        joined = "; " if value and isinstance(value[0], Mapping) else ", "
+        return joined.join(_figure(key, entry)[0] for entry in value), ""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"{value:,}", ""
     return str(value), ""

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from cost_models.units import format_bytes, format_seconds
 from planner.plan import Certificate, PlanResult, Prediction
-from planner.render.console import make_console, plain, table
+from planner.render.console import make_console, plain, print_table, table
 from planner.render.prediction import VERDICT_STYLES, show_prediction, show_situation
 from planner.situation import Situation
 
@@ -28,7 +28,6 @@ def show_evaluation(situation: Situation, prediction: Prediction) -> None:
     """`planner evaluate` for people."""
     console = make_console()
     show_situation(console, situation)
-    console.print()
     show_prediction(console, prediction)
 
 
@@ -39,13 +38,11 @@ def show_plan(situation: Situation, result: PlanResult, written: Path | None) ->
     console.print(f"{STATUS_WORDS.get(result.status, plain(result.status))}{_gap(result.certificate)}")
     if result.reason:
         console.print(plain(result.reason))
-    console.print()
     if result.best is not None:
         show_prediction(console, result.best)
         _show_alternatives(console, result.best, result.alternatives)
     _show_relaxations(console, result)
-    console.print()
-    console.print(_certificate(result.certificate))
+    print_table(console, _certificate(result.certificate), "Certificate")
     _show_next(console, result, written)
 
 
@@ -60,16 +57,7 @@ def differences(best: Prediction, other: Prediction) -> str:
 def _show_alternatives(console: Console, best: Prediction, alternatives: tuple[Prediction, ...]) -> None:
     if not alternatives:
         return
-    made = table(
-        "step",
-        "slower",
-        "MFU",
-        "on device",
-        "verdict",
-        "what differs",
-        title="Runners-up",
-        right=("step", "slower"),
-    )
+    made = table("step", "slower", "MFU", "on device", "verdict", "what differs", right=("step", "slower"))
     for other in alternatives:
         style = VERDICT_STYLES[other.verdict]
         made.add_row(
@@ -80,22 +68,20 @@ def _show_alternatives(console: Console, best: Prediction, alternatives: tuple[P
             f"[{style}]{other.verdict.replace('_', ' ')}[/{style}]",
             plain(differences(best, other)),
         )
-    console.print()
-    console.print(made)
+    print_table(console, made, "Runners-up")
 
 
 def _show_relaxations(console: Console, result: PlanResult) -> None:
     if not result.relaxations:
         return
-    console.print("[bold]Smallest changes that would help[/bold]")
+    console.print("\n[bold]Smallest changes that would help[/bold]")
     for relaxation in result.relaxations:
         step = "" if relaxation.step_s is None else f" (step {format_seconds(relaxation.step_s)})"
         console.print(f"  {plain(relaxation.change)}: {plain(relaxation.detail)}{step}")
 
 
 def _certificate(certificate: Certificate) -> Table:
-    made = table("", "", title="Certificate")
-    made.show_header = False
+    made = table("", "", header=False)
     for name, value in _certificate_rows(certificate):
         made.add_row(f"[dim]{name}[/dim]", value)
     return made

@@ -9,11 +9,11 @@ from rich.table import Table
 
 from cost_models.units import GIB, TERA, format_bytes, format_count, format_seconds
 from planner.plan import Prediction, StageMemory
-from planner.render.console import bar, plain, table
+from planner.render.console import bar, plain, print_table, table
 from planner.situation import Situation
 
 VERDICT_STYLES: Final = {"fits": "green", "at_risk": "yellow", "does_not_fit": "red"}
-MAX_CAUSES: Final = 7
+MAX_CAUSES: Final = 5
 MAX_STAGE_ROWS: Final = 12
 MAX_NOTES: Final = 12
 MAX_STAGES_TEXT: Final = 60
@@ -32,18 +32,22 @@ def show_situation(console: Console, situation: Situation) -> None:
 
 def show_prediction(console: Console, prediction: Prediction) -> None:
     """Everything about one strategy."""
-    console.print(_summary(prediction))
-    console.print()
-    console.print(_memory(prediction))
-    console.print()
-    console.print(_time(prediction))
+    print_table(console, _summary(prediction))
+    print_table(console, _memory(prediction), "Memory per pipeline stage at its peak, GiB")
+    left_out = len(list(_equal_stages(prediction))) - MAX_STAGE_ROWS
+    if left_out > 0:
+        console.print(f"[dim]... {left_out} more rows, see --json[/dim]")
+    print_table(
+        console,
+        _time(prediction),
+        f"Where the step's time goes (stage {prediction.critical_stage}, the least idle)",
+    )
     _show_notes(console, prediction)
 
 
 def _summary(prediction: Prediction) -> Table:
     memory = prediction.memory
-    made = table("", "")
-    made.show_header = False
+    made = table("", "", header=False)
     style = VERDICT_STYLES[prediction.verdict]
     tokens = prediction.tokens_per_s_per_device
     rate = (
@@ -91,26 +95,29 @@ def _memory(prediction: Prediction) -> Table:
         *names,
         "allocated",
         "on device",
-        f"of {memory.capacity_bytes / GIB:.1f} GiB",
-        title="Memory per pipeline stage at its peak (GiB)",
+        f"of {memory.capacity_bytes / GIB:.1f}",
         right=("layers", *names, "allocated", "on device"),
     )
-    rows = list(_equal_stages(memory.stages))
-    for first, last, stage in rows[:MAX_STAGE_ROWS]:
+    for column in made.columns:
+        column.no_wrap = True
+    for first, last, stage in list(_equal_stages(prediction))[:MAX_STAGE_ROWS]:
         share = stage.device_used_bytes / memory.capacity_bytes
         worst = first <= memory.worst_stage <= last
         made.add_row(
             f"{first}" if first == last else f"{first}-{last}",
-            f"{len(stage.layers)}",
+            f"{_num_layers(prediction, first)}",
             *(_gib(value) for value in _causes_of(stage, causes)),
             _gib(stage.allocated_bytes),
             _gib(stage.device_used_bytes),
             bar(share, style="red" if share > 1 else "yellow" if worst else "cyan"),
-            style="bold" if worst and len(rows) > 1 else None,
+            style="bold" if worst and len(memory.stages) > 1 else None,
         )
-    if len(rows) > MAX_STAGE_ROWS:
-        made.add_row(f"... {len(rows) - MAX_STAGE_ROWS} more rows, see --json")
     return made
+
+
+def _num_layers(prediction: Prediction, rank: int) -> int:
+    """Blocks on a pipeline rank: every pp-th virtual stage is its own."""
+    return sum(prediction.strategy.stages[rank :: prediction.strategy.pp])
 
 
 def _main_causes(stages: tuple[StageMemory, ...]) -> tuple[str, ...]:
@@ -132,26 +139,20 @@ def _causes_of(stage: StageMemory, causes: tuple[str, ...]) -> Iterator[float]:
         yield rest if cause == "other" else stage.by_cause.get(cause, 0.0)
 
 
-def _equal_stages(stages: tuple[StageMemory, ...]) -> Iterator[tuple[int, int, StageMemory]]:
+def _equal_stages(prediction: Prediction) -> Iterator[tuple[int, int, StageMemory]]:
     """Neighbouring stages that look the same, as first, last and one of them."""
 
     def look(stage: StageMemory) -> tuple[object, ...]:
-        return len(stage.layers), _gib(stage.allocated_bytes), _gib(stage.device_used_bytes)
+        shown = _gib(stage.allocated_bytes), _gib(stage.device_used_bytes)
+        return _num_layers(prediction, stage.stage), *shown
 
-    for _, same in groupby(stages, key=look):
+    for _, same in groupby(prediction.memory.stages, key=look):
         run = list(same)
         yield run[0].stage, run[-1].stage, run[0]
 
 
 def _time(prediction: Prediction) -> Table:
-    made = table(
-        "cause",
-        "seconds",
-        "share",
-        "",
-        title=f"Where the step's time goes (stage {prediction.critical_stage}, the least idle one)",
-        right=("seconds", "share"),
-    )
+    made = table("cause", "time", "share", "", right=("time", "share"))
     shown = {cause: value for cause, value in prediction.breakdown_s.items() if value > 0}
     for cause, value in sorted(shown.items(), key=lambda item: -item[1]):
         share = value / prediction.step_s
