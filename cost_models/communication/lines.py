@@ -142,7 +142,8 @@ def _over(values: NDArray[Any], dims: int) -> NDArray[Any]:
 
 def _share(at: Layout, network: Network) -> Array:
     """(P, *groups) share of the bandwidth that a protocol leaves: the least over the tiers used."""
-    return np.where(at.used, _over(network.share, at.size.ndim), 1.0).min(axis=1)
+    least: Array = np.where(at.used, _over(network.share, at.size.ndim), 1.0).min(axis=1)
+    return least
 
 
 def _starts(at: Layout, network: Network) -> tuple[Array, Array]:
