@@ -1,0 +1,60 @@
+"""Parameter counts equal those of the models the library builds, to the last one, in total and layer by layer."""
+
+import json
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from cost_models.readers import FAMILIES, read_model
+from cost_models.specs.counts import count_parameters, layer_parameters
+from cost_models.specs.model import ModelSpec, Role
+
+ORACLE = json.loads((Path(__file__).parents[2] / "data" / "oracle_models.json").read_text(encoding="utf-8"))
+ROWS = ORACLE["models"]
+
+
+def runs_by_stack(model: ModelSpec) -> list[list[list[int]]]:
+    """[parameters, layers in a row] of the blocks of each stack."""
+    found: dict[str, list[int]] = {}
+    for layer in model.layers:
+        if layer.role is Role.BLOCK:
+            each = layer_parameters(model.kinds[layer.kind])
+            found.setdefault(layer.stack, []).extend([each] * layer.count)
+    return [[[size, len(list(same))] for size, same in groupby(sizes)] for sizes in found.values()]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['name']} {row['form']}")
+def test_counts_equal_the_built_model(row):
+    model = read_model(row["config"], name=row["name"])
+    counts = count_parameters(model)
+    assert counts.parameters == row["parameters"]
+    assert counts.embedding == row["embedding"]
+    if row["active"] is not None:
+        assert counts.active == row["active"]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for row in ROWS if row["config"]["model_type"] != "resnet"],
+    ids=lambda row: f"{row['name']} {row['form']}",
+)
+def test_every_layer_equals_the_built_layer(row):
+    model = read_model(row["config"])
+    assert sorted(runs_by_stack(model)) == sorted(row["layers"])
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row["config"]["model_type"] == "resnet"])
+def test_resnet_stages_equal_the_built_stages(row):
+    model = read_model(row["config"])
+    stages: dict[str, int] = {}
+    for layer in model.layers:
+        if layer.role is Role.BLOCK:
+            stage = layer.kind.removesuffix("_first")
+            stages[stage] = stages.get(stage, 0) + layer.count * layer_parameters(model.kinds[layer.kind])
+    assert list(stages.values()) == [size for size, _ in row["layers"][0]]
+
+
+def test_every_family_but_one_has_an_oracle_row():
+    # Nemotron-H is held to its published total instead (test_families.py).
+    assert set(FAMILIES) - {row["config"]["model_type"] for row in ROWS} == {"nemotron_h"}
