@@ -39,7 +39,7 @@ def expected_maximum_factor(num_ranks: Num, noise: Num) -> Array:
     """Expected time of the slowest of `num_ranks` equal ranks over the mean of one rank.
 
     1 + noise * z((N - 3/8) / (N + 1/4)) with z the normal quantile and `noise` the standard deviation of a
-    rank's time over its mean; the exact z of N independent normals is met to 5 % at N = 2, to 1 % from N = 10 on.
+    rank's time over its mean; z of N independent normals is met to 5 % at N = 2 and to 1 % from N = 10 on.
     Exactly 1 for one rank. Limit: ranks are independent; a permanently slow node is no such straggler.
     """
     ranks = np.maximum(np.asarray(num_ranks, dtype=float), 1.0)

@@ -62,7 +62,7 @@ def gather_lines(at: Layout, network: Network) -> Lines:
     """All-gather or reduce-scatter of B gathered bytes, by ring or by recursive doubling.
 
     Ring: every link carries B (n - 1) / n in n - 1 hops. Recursive (NCCL's PAT): the same bytes at a tree's
-    bandwidth, hops m - 1 inside the innermost domain and log2 q outside. NCCL src/graph/tuning.cc.
+    bandwidth in log2 n hops; so is the tree below. NCCL src/graph/tuning.cc.
     """
     dims = at.size.ndim
     moved = (at.size - 1.0) / np.maximum(at.size, 1.0)
@@ -131,7 +131,9 @@ def neighbour_lines(at: Layout, network: Network) -> Lines:
 
 def fastest(lines: Lines, payload_bytes: Array) -> Array:
     """Seconds of the fastest alternative; nothing to send, or nobody to send to, takes no time."""
-    best: Array = (lines.start_s + payload_bytes * lines.s_per_byte).min(axis=0)
+    missing = payload_bytes.ndim - lines.start_s.ndim + 1
+    where = (slice(None), *[np.newaxis] * missing)  # a negative count adds none
+    best: Array = (lines.start_s[where] + payload_bytes * lines.s_per_byte[where]).min(axis=0)
     return np.where(payload_bytes > 0.0, best, 0.0)
 
 
@@ -155,7 +157,6 @@ def _starts(at: Layout, network: Network) -> tuple[Array, Array]:
     safe = np.maximum(at.size, 1.0)
     ring_hops = safe / at.inside - safe / at.members
     tree_hops = np.log2(at.members / at.inside)
-    tree_hops[0] = at.members[0] - 1.0
     ring = at.base + (ring_hops * _over(network.ring_hop_s, dims)).sum(axis=1)
     tree = at.base + (tree_hops * _over(network.tree_hop_s, dims)).sum(axis=1)
     fill = _fill(at, network)

@@ -75,8 +75,10 @@ def message_seconds(
     axes = [axis for axis in _AXES if axis in spans]
     if not axes:
         return np.zeros_like(table.bytes)
-    at = lay_out(_stacked([spans[axis] for axis in axes]), network)
+    num_dims = table.bytes.ndim - 1
+    at = lay_out(_stacked([spans[axis] for axis in axes], num_dims), network)
     batch = np.broadcast_shapes(table.bytes.shape[1:], at.size.shape[1:])
+    widen = len(batch) - num_dims
     seconds = np.zeros((len(table.bytes), *batch))
     found: dict[tuple[Collective, int], Lines] = {}
     for group in table.groups:
@@ -87,16 +89,22 @@ def message_seconds(
             found[key] = lines_of(group.collective, at, network, group.fan_out, node_limit)
         row = axes.index(group.axis)
         lines = Lines(found[key].start_s[:, row, np.newaxis], found[key].s_per_byte[:, row, np.newaxis])
-        each = fastest(lines, table.bytes[group.rows])
-        seconds[table.order[group.rows]] = each * table.count[group.rows]
+        payload, count = _widened(table.bytes, group.rows, widen), _widened(table.count, group.rows, widen)
+        seconds[table.order[group.rows]] = fastest(lines, payload) * count
     return seconds
 
 
-def _stacked(spans: list[Span]) -> Span:
-    """Spans of several axes as one, with a leading axis for the mesh axes."""
+def _stacked(spans: list[Span], num_dims: int) -> Span:
+    """Spans of several axes as one, with a leading axis for the mesh axes and at least `num_dims` more."""
     columns = [np.asarray(value, dtype=np.int64) for span in spans for value in (span.size, span.stride)]
-    whole = np.stack(np.broadcast_arrays(*columns))
+    whole = np.stack(np.broadcast_arrays(*columns, np.zeros((1,) * num_dims, dtype=np.int64))[:-1])
     return Span(whole[0::2], whole[1::2])
+
+
+def _widened(column: Array, rows: slice, num_axes: int) -> Array:
+    """Rows of a column with further axes for a batch that only the spans have."""
+    part = column[rows]
+    return part.reshape(len(part), *[1] * num_axes, *part.shape[1:])
 
 
 def _shape(value: Num) -> tuple[int, ...]:

@@ -83,7 +83,8 @@ def test_whole_waves_reach_the_maximum() -> None:
 
 
 def test_tile_and_wave_quantisation() -> None:
-    # m = 1,050 makes 11 x 10 tiles: tile share 1,050/1,100; 110 tiles on 2 x 100 units: fill 0.55, wave 1 - 0.5 x 0.45
+    # m = 1,050 makes 11 x 10 tiles: tile share 1,050/1,100;
+    # 110 tiles on 2 x 100 units: fill 0.55, wave 1 - 0.5 x 0.45
     expected = 0.8 * (1050 / 1100) * (1 - 0.5 * 0.45)
     assert float(gemm_efficiency(1050.0, 1000.0, 1000.0, CURVE, 100.0)) == pytest.approx(expected)
 
@@ -128,7 +129,8 @@ def test_scan_and_convolution_shares() -> None:
 
 
 def test_fp8_holds_for_gemms_only_and_pays_for_quantising() -> None:
-    # compute 2e9 / (200e12 x 0.8) = 12.5 us; quantising 1e6 + 1e6 elements, 2 + 2 x 1 bytes each: 8e6 / 0.5e12 = 16 us
+    # compute 2e9 / (200e12 x 0.8) = 12.5 us;
+    # quantising 1e6 + 1e6 elements, 2 + 2 x 1 bytes each: 8e6 / 0.5e12 = 16 us
     assert seconds(gemm(1000, 1000, 1000), precision="fp8") == pytest.approx(28.5e-6)
     # the input gradient quantises one operand, the weight gradient none
     assert seconds(replace(gemm(1000, 1000, 1000), phase=INPUT), precision="fp8") == pytest.approx(20.5e-6)
@@ -190,5 +192,7 @@ def test_large_gemms_are_near_public_readings(
 ) -> None:
     m, n, k = shape
     kernel = Kernel(FORWARD, KernelKind.GEMM, 2.0 * m * n * k, 2.0 * (m * n + n * k + m * k), m, n, k)
-    time_s = kernel_seconds(stack_kernels([kernel]), load_device(device), load_efficiency(architecture), "bf16")
+    time_s = kernel_seconds(
+        stack_kernels([kernel]), load_device(device), load_efficiency(architecture), "bf16"
+    )
     assert low <= float(kernel.flops / time_s[0]) / 1e12 <= high
