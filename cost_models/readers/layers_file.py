@@ -106,7 +106,7 @@ def read_layers_file(source: Mapping[str, object], *, name: str = "") -> ModelSp
 
 def _checked(kind: type[_Spec], source: Mapping[str, Any]) -> _Spec:
     try:
-        return kind.model_validate(dict(source), strict=False)
+        return kind.model_validate(dict(source))
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         place = "/".join(str(part) for part in first["loc"])

@@ -44,11 +44,18 @@ def layer_kind(
     for scope, members in SCOPES.items():
         found = tuple(member for member in members if member in present)
         if found and not (scope == "mla_up_proj" and "kv_up" not in present):
-            scopes.append(RecomputeScope(name=scope, operators=found))
+            scopes.append(RecomputeScope(name=scope, operators=found, gives_up=_given_up(scope, found)))
     known: tuple[AnyOperator, ...] = tuple(operators)  # type: ignore[arg-type]
     return LayerKind(
         name=name, operators=known, scopes=tuple(scopes), boundary_width=boundary_width, cut_after=cut_after
     )
+
+
+def _given_up(scope: str, operators: tuple[str, ...]) -> tuple[str, ...]:
+    """Outputs that a scope drops: its operators' own, for the up-projections the queries, keys and values."""
+    if scope == "mla_up_proj":
+        return ("q", "k", "v")
+    return operators if scope in ("moe_act", "layernorm") else ()
 
 
 def runs(kinds: Sequence[str], stack: str = "decoder") -> tuple[Layer, ...]:

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 
 from cost_models.operators import Activation, CrossEntropy, Embedding, LmHead
 from cost_models.operators.base import Operator
-from cost_models.operators.embedding import EMBEDDING_TIE
 from cost_models.readers.blocks.attention import AttentionShape, attention_sublayer
 from cost_models.readers.blocks.feed_forward import MlpShape, feed_forward_sublayer
-from cost_models.readers.blocks.layers import framed, layer_kind
 from cost_models.readers.blocks.stream import Stream, chain, replicated
+from cost_models.readers.huggingface.common import Decoder, Parts, assemble, refuse_cross_attention
 from cost_models.readers.huggingface.config import Config, Default, options, sizes
 from cost_models.specs.model import ModelSpec
 
@@ -38,46 +37,24 @@ DEFAULTS: Mapping[str, Default] = {
 def read_bert(raw: Mapping[str, object], name: str) -> ModelSpec:
     """A model of type bert, trained on masked tokens."""
     config = Config(raw, DEFAULTS, "bert")
-    hidden, heads = config.integer("hidden_size"), config.count("num_attention_heads")
-    if hidden % heads:
-        raise config.contradiction(
-            "hidden_size",
-            f"hidden_size {hidden} is not a multiple of num_attention_heads {heads}; change one of them",
-        )
-    if config.flag("add_cross_attention"):
-        raise config.contradiction(
-            "add_cross_attention", "add_cross_attention is true, which needs a second model; set it to false"
-        )
-    vocab, tied = config.integer("vocab_size"), config.flag("tie_word_embeddings")
-    tie = EMBEDDING_TIE if tied else ""
+    refuse_cross_attention(config)
+    model = _sizes(config, name)
     dropout = config.number("hidden_dropout_prob") > 0
-    stream = Stream(hidden, norm="layer", placement="post", dropout=dropout)
-    positions = config.integer("max_position_embeddings")
+    stream = Stream(model.hidden, norm="layer", placement="post", dropout=dropout)
     table = Embedding(
         name="embedding",
-        vocab_size=vocab,
-        width=hidden,
-        positions=positions,
+        vocab_size=model.vocab,
+        width=model.hidden,
+        positions=model.max_seq_len,
         types=config.integer("type_vocab_size"),
-        tie=tie,
+        tie=model.embedding_tie,
         dropout=dropout,
     )
-    first = (table, stream.normalise("embedding_norm", "embedding"))
-    return ModelSpec(
-        name=name,
-        family="bert",
-        layers=framed(("dense",) * config.count("num_hidden_layers")),
-        kinds={
-            "embedding": layer_kind("embedding", first, hidden),
-            "dense": layer_kind("dense", _block(config, stream, heads), hidden),
-            "head": layer_kind("head", _head(config, stream, vocab, tie), hidden, cut_after=False),
-        },
-        vocab_size=vocab,
-        hidden_size=hidden,
-        num_attention_heads=heads,
-        num_kv_heads=heads,
-        max_seq_len=positions,
-        tied_embeddings=tied,
+    parts = Parts(
+        kinds={"dense": _block(config, stream, model.heads)},
+        order=("dense",) * model.layers,
+        first=(table, stream.normalise("embedding_norm", "embedding")),
+        last=_head(config, stream, model.vocab, model.embedding_tie),
         semantics={
             "norm": "layer",
             "norm_eps": config.number("layer_norm_eps"),
@@ -85,8 +62,26 @@ def read_bert(raw: Mapping[str, object], name: str) -> ModelSpec:
             "position": "learned",
             "causal": config.flag("is_decoder"),
         },
-        assumed=config.assumed,
-        reader="huggingface",
+    )
+    return assemble(config, model, stream, parts)
+
+
+def _sizes(config: Config, name: str) -> Decoder:
+    hidden, heads = config.integer("hidden_size"), config.count("num_attention_heads")
+    if hidden % heads:
+        raise config.contradiction(
+            "hidden_size",
+            f"hidden_size {hidden} is not a multiple of num_attention_heads {heads}; change one of them",
+        )
+    return Decoder(
+        name=name,
+        hidden=hidden,
+        layers=config.count("num_hidden_layers"),
+        vocab=config.integer("vocab_size"),
+        heads=heads,
+        kv_heads=heads,
+        max_seq_len=config.integer("max_position_embeddings"),
+        tied=config.flag("tie_word_embeddings"),
     )
 
 

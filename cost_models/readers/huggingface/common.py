@@ -12,16 +12,8 @@ from cost_models.readers.blocks.stream import HEAD_TIE, Stream, embedding, head
 from cost_models.readers.huggingface.config import Config, Default, Scalar, options, sizes
 from cost_models.specs.model import LayerKind, ModelSpec
 
-LAYER_TYPES: Mapping[str, str] = {
-    "full_attention": "full",
-    "attention": "full",
-    "sliding_attention": "sliding",
-    "linear_attention": "mamba",
-    "mamba": "mamba",
-    "mlp": "mlp",
-    "moe": "moe",
-}
-"""Names of token mixers in configs, and the words used here."""
+ATTENTION_TYPES: Mapping[str, str] = {"full_attention": "full", "sliding_attention": "sliding"}
+"""Values of layer_types in attention-only families, and the words used here."""
 
 DECODER_DEFAULTS: Mapping[str, Default] = {
     **sizes(tie_word_embeddings=False, head_dim=None),
@@ -66,6 +58,10 @@ class Parts:
     mtp_layers: int = 0
     mtp: Sequence[Operator] = field(default=())
     soft_cap: bool = False
+    first: Sequence[Operator] = field(default=())
+    """The embedding layer, where it is more than a token table."""
+    last: Sequence[Operator] = field(default=())
+    """The head layer, where it is more than norm, matrix and loss."""
 
 
 def read_decoder(config: Config, name: str, layers: int = 0) -> Decoder:
@@ -88,6 +84,14 @@ def read_decoder(config: Config, name: str, layers: int = 0) -> Decoder:
         max_seq_len=config.integer("max_position_embeddings", low=0),
         tied=config.flag("tie_word_embeddings"),
     )
+
+
+def refuse_cross_attention(config: Config) -> None:
+    """A decoder that reads another model cannot be trained alone."""
+    if config.flag("add_cross_attention"):
+        raise config.contradiction(
+            "add_cross_attention", "add_cross_attention is true, which needs a second model; set it to false"
+        )
 
 
 def head_dim(config: Config, decoder: Decoder) -> int:
@@ -140,17 +144,14 @@ def assemble(config: Config, decoder: Decoder, stream: Stream, parts: Parts) -> 
     """Embedding, blocks, multi-token-prediction layers and head as one model."""
     head_tie = decoder.embedding_tie or (HEAD_TIE if parts.mtp_layers else "")
     table_tie = EMBEDDING_TIE if parts.mtp_layers else decoder.embedding_tie
-    kinds: dict[str, LayerKind] = {
-        "embedding": layer_kind(
-            "embedding", (embedding(decoder.vocab, decoder.hidden, table_tie),), decoder.hidden
-        )
-    }
+    first = parts.first or (embedding(decoder.vocab, decoder.hidden, table_tie),)
+    kinds: dict[str, LayerKind] = {"embedding": layer_kind("embedding", first, decoder.hidden)}
     for kind, operators in parts.kinds.items():
         if kind in parts.order:
             kinds[kind] = layer_kind(kind, operators, decoder.hidden)
     if parts.mtp_layers:
         kinds["mtp"] = layer_kind("mtp", parts.mtp, decoder.hidden, cut_after=False)
-    last = head(stream, decoder.vocab, head_tie, parts.soft_cap)
+    last = parts.last or head(stream, decoder.vocab, head_tie, parts.soft_cap)
     kinds["head"] = layer_kind("head", last, decoder.hidden, cut_after=False)
     routed = parts.moe if "moe" in "".join(parts.order) else None
     return ModelSpec(

@@ -6,8 +6,8 @@ from cost_models.readers.blocks.attention import attention_sublayer
 from cost_models.readers.blocks.feed_forward import MlpShape, feed_forward_sublayer
 from cost_models.readers.blocks.stream import Stream, chain
 from cost_models.readers.huggingface.common import (
+    ATTENTION_TYPES,
     DECODER_DEFAULTS,
-    LAYER_TYPES,
     Decoder,
     Parts,
     assemble,
@@ -67,7 +67,7 @@ def read_gemma3_text(raw: Mapping[str, object], name: str) -> ModelSpec:
 def _order(config: Config, decoder: Decoder) -> tuple[str, ...]:
     """Kinds as listed, else a full layer at every `sliding_window_pattern`-th place."""
     if config.listed("layer_types"):
-        return config.texts("layer_types", decoder.layers, LAYER_TYPES)
+        return config.texts("layer_types", decoder.layers, ATTENTION_TYPES)
     pattern = config.count("sliding_window_pattern", "_sliding_window_pattern")
     return tuple("sliding" if (layer + 1) % pattern else "full" for layer in range(decoder.layers))
 

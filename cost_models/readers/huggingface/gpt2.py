@@ -4,11 +4,10 @@ from collections.abc import Mapping
 
 from cost_models.operators import Embedding
 from cost_models.operators.base import Operator
-from cost_models.operators.embedding import EMBEDDING_TIE
 from cost_models.readers.blocks.attention import AttentionShape, attention_sublayer
 from cost_models.readers.blocks.feed_forward import MlpShape, feed_forward_sublayer
-from cost_models.readers.blocks.layers import framed, layer_kind
-from cost_models.readers.blocks.stream import Stream, chain, head
+from cost_models.readers.blocks.stream import Stream, chain
+from cost_models.readers.huggingface.common import Decoder, Parts, assemble, refuse_cross_attention
 from cost_models.readers.huggingface.config import Config, Default, options, sizes
 from cost_models.specs.model import ModelSpec
 
@@ -38,44 +37,21 @@ DEFAULTS: Mapping[str, Default] = {
 def read_gpt2(raw: Mapping[str, object], name: str) -> ModelSpec:
     """A model of type gpt2."""
     config = Config(raw, DEFAULTS, "gpt2")
-    hidden, heads = config.integer("n_embd", "hidden_size"), config.count("n_head", "num_attention_heads")
-    if hidden % heads:
-        raise config.contradiction(
-            "n_embd", f"n_embd {hidden} is not a multiple of n_head {heads}; change one of them"
-        )
-    if config.flag("add_cross_attention"):
-        raise config.contradiction(
-            "add_cross_attention", "add_cross_attention is true, which needs a second model; set it to false"
-        )
-    layers, vocab = config.count("n_layer", "num_hidden_layers"), config.integer("vocab_size")
-    positions = config.integer("n_positions", "max_position_embeddings")
-    tied = config.flag("tie_word_embeddings")
-    tie = EMBEDDING_TIE if tied else ""
-    stream = Stream(hidden, norm="layer", dropout=config.number("resid_pdrop") > 0)
+    refuse_cross_attention(config)
+    decoder = _sizes(config, name)
+    stream = Stream(decoder.hidden, norm="layer", dropout=config.number("resid_pdrop") > 0)
     table = Embedding(
         name="embedding",
-        vocab_size=vocab,
-        width=hidden,
-        positions=positions,
-        tie=tie,
+        vocab_size=decoder.vocab,
+        width=decoder.hidden,
+        positions=decoder.max_seq_len,
+        tie=decoder.embedding_tie,
         dropout=config.number("embd_pdrop") > 0,
     )
-    block = _block(config, stream, heads)
-    return ModelSpec(
-        name=name,
-        family="gpt2",
-        layers=framed(("dense",) * layers),
-        kinds={
-            "embedding": layer_kind("embedding", (table,), hidden),
-            "dense": layer_kind("dense", block, hidden),
-            "head": layer_kind("head", head(stream, vocab, tie), hidden, cut_after=False),
-        },
-        vocab_size=vocab,
-        hidden_size=hidden,
-        num_attention_heads=heads,
-        num_kv_heads=heads,
-        max_seq_len=positions,
-        tied_embeddings=tied,
+    parts = Parts(
+        kinds={"dense": _block(config, stream, decoder.heads)},
+        order=("dense",) * decoder.layers,
+        first=(table,),
         semantics={
             "norm": "layer",
             "norm_eps": config.number("layer_norm_epsilon"),
@@ -83,8 +59,25 @@ def read_gpt2(raw: Mapping[str, object], name: str) -> ModelSpec:
             "position": "learned",
             "attention_scaled": config.flag("scale_attn_weights"),
         },
-        assumed=config.assumed,
-        reader="huggingface",
+    )
+    return assemble(config, decoder, stream, parts)
+
+
+def _sizes(config: Config, name: str) -> Decoder:
+    hidden, heads = config.integer("n_embd", "hidden_size"), config.count("n_head", "num_attention_heads")
+    if hidden % heads:
+        raise config.contradiction(
+            "n_embd", f"n_embd {hidden} is not a multiple of n_head {heads}; change one of them"
+        )
+    return Decoder(
+        name=name,
+        hidden=hidden,
+        layers=config.count("n_layer", "num_hidden_layers"),
+        vocab=config.integer("vocab_size"),
+        heads=heads,
+        kv_heads=heads,
+        max_seq_len=config.integer("n_positions", "max_position_embeddings"),
+        tied=config.flag("tie_word_embeddings"),
     )
 
 

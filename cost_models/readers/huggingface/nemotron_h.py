@@ -8,7 +8,6 @@ from cost_models.readers.blocks.mamba import MambaShape, mamba_sublayer
 from cost_models.readers.blocks.stream import Builder, Stream, chain
 from cost_models.readers.huggingface.common import (
     DECODER_DEFAULTS,
-    LAYER_TYPES,
     Parts,
     assemble,
     attention_shape,
@@ -21,6 +20,16 @@ from cost_models.specs.model import ModelSpec
 
 PATTERN: Mapping[str, str] = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 """Letters of hybrid_override_pattern."""
+
+BLOCK_TYPES: Mapping[str, str] = {
+    "linear_attention": "mamba",
+    "mamba": "mamba",
+    "full_attention": "attention",
+    "attention": "attention",
+    "mlp": "mlp",
+    "moe": "moe",
+}
+"""Values of layers_block_type, under its newer and older names."""
 
 DEFAULTS: Mapping[str, Default] = {
     **DECODER_DEFAULTS,
@@ -100,9 +109,7 @@ def _order(config: Config, raw: Mapping[str, object]) -> tuple[str, ...]:
     for key in ("layers_block_type", "layer_types"):
         listed = raw.get(key)
         if isinstance(listed, list | tuple):
-            words = {**LAYER_TYPES, "full_attention": "attention", "attention": "attention"}
-            words.pop("sliding_attention")
-            order = config.texts(key, len(listed), words)
+            order = config.texts(key, len(listed), BLOCK_TYPES)
             break
     else:
         key, order = "hybrid_override_pattern", _pattern(config, "hybrid_override_pattern")

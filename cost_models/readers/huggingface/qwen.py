@@ -7,8 +7,8 @@ from cost_models.readers.blocks.attention import attention_sublayer
 from cost_models.readers.blocks.feed_forward import MlpShape, MoeShape, feed_forward_sublayer
 from cost_models.readers.blocks.stream import Stream, chain
 from cost_models.readers.huggingface.common import (
+    ATTENTION_TYPES,
     DECODER_DEFAULTS,
-    LAYER_TYPES,
     Decoder,
     Parts,
     assemble,
@@ -143,7 +143,7 @@ def _windows(config: Config, decoder: Decoder) -> tuple[bool, ...]:
     """Layers with a window: as listed, else under use_sliding_window from max_window_layers on."""
     layers = range(decoder.layers)
     if config.family != "qwen3_moe" and config.listed("layer_types"):
-        listed = config.texts("layer_types", decoder.layers, LAYER_TYPES)
+        listed = config.texts("layer_types", decoder.layers, ATTENTION_TYPES)
         return tuple(each == "sliding" for each in listed)
     if not config.flag("use_sliding_window") or config.raw("sliding_window") is None:
         return (False,) * decoder.layers

@@ -30,7 +30,7 @@ def test_deepseek_v3_dense_then_experts_and_the_prediction_layer():
     model = load_model("deepseek-v3")
     assert blocks(model) == [("dense", 3), ("moe", 58)]
     assert [layer.role for layer in model.layers] == ["embedding", "block", "block", "mtp", "head"]
-    # enorm, hnorm and its own final norm 3h, eh_proj 2h x h, one MoE layer; table and head are the main model's.
+    # enorm, hnorm and its own final norm 3h, eh_proj 2h x h, one MoE layer; table and head are shared.
     assert count_parameters(model).mtp == 3 * 7168 + 2 * 7168**2 + 11_507_286_016
     router = next(op for op in model.kinds["moe"].operators if isinstance(op, Router))
     # The correction bias is a buffer, so the router is its matrix only.
@@ -85,18 +85,25 @@ def test_nemotron_h_pattern_and_published_size():
     kinds = [layer.kind for layer in model.expanded(Role.BLOCK)]
     assert (kinds.count("mamba"), kinds.count("attention"), kinds.count("mlp")) == (24, 4, 24)
     # By hand, h 4096: Mamba in_proj h (2 x 8192 + 2 x 8 x 128 + 128), conv 10240 x (4 + 1), A, D and dt bias
-    # 3 x 128, norm 8192, out_proj 8192 h; attention h (4096 + 2 x 1024) + 4096 h; MLP 2 h 21504; a norm h each.
+    # 3 x 128, norm 8192, out_proj 8192 h; attention h (4096 + 2 x 1024) + 4096 h; MLP 2 h 21504; norms h.
     mamba = 4096 * 18_560 + 10_240 * 5 + 384 + 8192 + 8192 * 4096 + 4096
     attention = 4096 * 6144 + 4096 * 4096 + 4096
     mlp = 2 * 4096 * 21_504 + 4096
-    assert [layer_parameters(model.kinds[k]) for k in ("mamba", "attention", "mlp")] == [mamba, attention, mlp]
+    assert [layer_parameters(model.kinds[k]) for k in ("mamba", "attention", "mlp")] == [
+        mamba,
+        attention,
+        mlp,
+    ]
     total = 2 * 131_072 * 4096 + 4096 + 24 * mamba + 4 * attention + 24 * mlp
     assert count_parameters(model).parameters == total == 8_100_852_736
 
 
 def test_nemotron_h_with_experts_by_list():
     listed = read_model(
-        {"model_type": "nemotron_h", "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"]}
+        {
+            "model_type": "nemotron_h",
+            "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"],
+        }
     )
     assert [kind for kind, _ in blocks(listed)] == ["mamba", "moe", "attention", "mlp"]
     # Experts are not gated: 8 x 2 x 4096 x 7688 routed, one shared of 7688, router 8 x 4096, norm.
@@ -131,7 +138,12 @@ def test_t5_v1_1_has_a_head_of_its_own(untying):
 
 
 def test_qwen_moe_mixes_dense_and_routed_layers():
-    config = {"model_type": "qwen3_moe", "num_hidden_layers": 6, "decoder_sparse_step": 2, "mlp_only_layers": [1]}
+    config = {
+        "model_type": "qwen3_moe",
+        "num_hidden_layers": 6,
+        "decoder_sparse_step": 2,
+        "mlp_only_layers": [1],
+    }
     assert blocks(read_model(config)) == [("dense", 3), ("moe", 1), ("dense", 1), ("moe", 1)]
 
 

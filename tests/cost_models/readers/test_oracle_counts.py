@@ -1,4 +1,4 @@
-"""Parameter counts equal those of the models the library builds, to the last one, in total and layer by layer."""
+"""Parameter counts equal those of models the library builds, to the last one, in total and by layer."""
 
 import json
 from itertools import groupby

@@ -1,4 +1,4 @@
-"""Configs that contradict themselves or hold nonsense are refused with the key, the numbers and what to change."""
+"""Configs that contradict themselves or hold nonsense are refused with key, numbers and what to change."""
 
 import json
 import math
@@ -127,7 +127,7 @@ def test_broken_toml_and_deep_nesting_are_refused():
 def test_a_path_that_is_not_there_and_a_mistyped_name():
     with pytest.raises(InvalidModel, match=r"missing\.json cannot be read.*catalog models"):
         load_model("missing.json")
-    with pytest.raises(InvalidModel, match="did you mean llama-3.1-70b"):
+    with pytest.raises(InvalidModel, match=r"did you mean llama-3\.1-70b"):
         load_model("llama-3.1-70")
 
 

@@ -1,4 +1,4 @@
-"""The tensor ids that the blocks wire up: what a layer keeps for backward equals what autograd keeps, to the byte."""
+"""The tensor ids that the blocks wire up: what a layer keeps equals what autograd keeps, to the byte."""
 
 import json
 from pathlib import Path
