@@ -102,19 +102,20 @@ def _sum_groups(groups: Iterable[ParameterGroup], seen_ties: set[str]) -> int:
 
 
 def _unique(model: ModelSpec, layers: tuple[Layer, ...]) -> int:
-    """Elements of the layers with ties and shared layers once."""
+    """Elements of the layers; a tie counts once, and so does a kind inside one `shares` group."""
     ties: set[str] = set()
     shared: set[tuple[str, str]] = set()
     total = 0
     for layer in layers:
-        copies = layer.count
+        kind = model.kinds[layer.kind]
+        group = (layer.shares, layer.kind)
+        if group in shared:
+            continue
+        total += _sum_groups(_groups(kind), ties)
         if layer.shares:
-            copies = 0 if (layer.shares, layer.kind) in shared else 1
-            shared.add((layer.shares, layer.kind))
-        for _ in range(min(copies, 1)):
-            first = _sum_groups(_groups(model.kinds[layer.kind]), ties)
-            rest = _sum_groups(_groups(model.kinds[layer.kind]), set(ties)) if copies > 1 else 0
-            total += first + (copies - 1) * rest
+            shared.add(group)
+        else:
+            total += (layer.count - 1) * _sum_groups(_groups(kind), set(ties))
     return total
 
 

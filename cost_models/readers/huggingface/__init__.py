@@ -83,7 +83,7 @@ def read_huggingface(raw: Mapping[str, object], *, name: str = "") -> ModelSpec:
             pointer="/model_type",
             allowed=tuple(FAMILIES),
         )
-    model = FAMILIES[family](raw, name or family)
+    model = FAMILIES[family]({**raw, "model_type": family}, name or family)
     extra = _general_assumptions(raw, family)
     return model.model_copy(update={"assumed": (*model.assumed, *extra)}) if extra else model
 
