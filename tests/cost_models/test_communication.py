@@ -253,5 +253,5 @@ def test_every_preset_has_a_network(name: str) -> None:
     network = network_of(load_cluster(f"{name}:16"))
     assert network.domains[-1] == 16
     shares = (network.ring, network.tree, network.all_to_all, network.send_receive, network.share)
-    assert all(np.all((0 < share) & (share <= 1)) for share in shares)
+    assert all(np.all((share > 0) & (share <= 1)) for share in shares)
     assert network.kind in {"fitted", "derived"}  # no file may pose as measured
