@@ -1,5 +1,6 @@
-"""How long a layer's kernels and messages take to price; recorded, not judged."""
+"""How long a layer's kernels and messages take to price; shown, not judged."""
 
+import sys
 import time
 from collections.abc import Callable
 
@@ -24,22 +25,27 @@ def fastest_ms(priced: Callable[[], object]) -> float:
     return min(times) * 1e3
 
 
+def show(capsys: pytest.CaptureFixture[str], what: str, time_ms: float) -> None:
+    with capsys.disabled():
+        sys.stdout.write(f" {what}: {time_ms:.3f} ms ")
+
+
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("precision", ["bf16", "fp8"])
-def test_150_kernels(batch: tuple[int, ...], precision: str, record_property: Callable[..., None]) -> None:
+def test_150_kernels(batch: tuple[int, ...], precision: str, capsys: pytest.CaptureFixture[str]) -> None:
     size = np.full(batch, 4096.0)
     kinds = list(KernelKind)
     kernels = [Kernel(Phase(i % 3), kinds[i % 6], size, size, size, size, size) for i in range(150)]
     table, device, curves = stack_kernels(kernels), load_device("h100-sxm-80gb"), load_efficiency("hopper")
-    record_property("ms", fastest_ms(lambda: kernel_seconds(table, device, curves, precision)))
+    show(capsys, "150 kernels", fastest_ms(lambda: kernel_seconds(table, device, curves, precision)))
 
 
 @pytest.mark.parametrize("batch", BATCHES)
-def test_60_messages(batch: tuple[int, ...], record_property: Callable[..., None]) -> None:
+def test_60_messages(batch: tuple[int, ...], capsys: pytest.CaptureFixture[str]) -> None:
     kinds = list(Collective)
     axes = list(Axis)
     payload = np.full(batch, 1e7)
     table = stack_messages([Message(Phase.FORWARD, kinds[i % 5], axes[i % 4], payload) for i in range(60)])
     network = network_of(load_cluster("dgx-h100:1024"))
     spans = {axis: Span(np.full(batch, 4), np.full(batch, 4)) for axis in axes}
-    record_property("ms", fastest_ms(lambda: message_seconds(table, spans, network)))
+    show(capsys, "60 messages", fastest_ms(lambda: message_seconds(table, spans, network)))
