@@ -52,18 +52,20 @@ class _Traffic:
             setattr(self, name, getattr(self, name) + elements * getattr(plan, name))
 
 
-def row_groups(row: tuple[RowLayer, ...], *, stored_twice: bool) -> list[tuple[ParameterGroup, int]]:
-    """Parameter groups of a row with their multiplicity; a tied table is dropped unless it is stored here too.
+def row_groups(
+    row: tuple[RowLayer, ...], stored_before: frozenset[str] = frozenset()
+) -> list[tuple[ParameterGroup, int]]:
+    """Parameter groups of a row with their multiplicity, without the ties stored on this rank already.
 
-    Within one row a tie counts once (T5's two stacks share one table).
+    Within one row a tie counts once (T5's two stacks share one table; prediction layers share the head).
     """
-    seen: set[str] = set()
+    seen = set(stored_before)
     found: list[tuple[ParameterGroup, int]] = []
     for layer in row:
         for op in layer.kind.operators:
             for group in op.parameters():
                 if group.tie:
-                    if group.tie in seen or not stored_twice:
+                    if group.tie in seen:
                         continue
                     seen.add(group.tie)
                 found.append((group, layer.count))
@@ -81,8 +83,10 @@ class StatePricer:
 
     def price(self, rows: Rows, meshes: MeshBatch, style: Style) -> RowStates:
         """States of every row; a head tied to the embedding is stored again (and reduced) where pp > 1."""
-        priced = [self._row(row_groups(row, stored_twice=True), meshes, style) for row in rows.rows]
-        without_tie = self._row(row_groups(rows.rows[-1], stored_twice=False), meshes, style)
+        groups = [row_groups(row) for row in rows.rows]
+        priced = [self._row(each, meshes, style) for each in groups]
+        before = frozenset(group.tie for each in groups[:-1] for group, _ in each if group.tie)
+        without_tie = self._row(row_groups(rows.rows[-1], before), meshes, style)
         single = meshes.pp == 1
         columns = []
         for name in RowStates.__dataclass_fields__:
