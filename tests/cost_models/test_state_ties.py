@@ -29,7 +29,7 @@ def stored(name: str, train_mtp: bool, stages: int) -> int:
         ("llama-3.1-8b", False, 0),
         ("llama-3.2-1b", False, 128_256 * 2048),
         ("t5-3b", False, 32_128 * 1024),
-        # The untied head is on the last stage anyway; a trained prediction layer brings the token table there.
+        # The untied head is on the last stage anyway; a trained prediction layer brings the table there.
         ("deepseek-v3", False, 0),
         ("deepseek-v3", True, 129_280 * 7168),
     ],
