@@ -1,0 +1,80 @@
+"""The application, made by a factory from its settings."""
+
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from api.errors import CODES, Problem, problem_of_bad_input, problem_of_validation, problem_response
+from api.guard import Guard
+from api.routes import catalog, checks, evaluations, health, plans
+from api.schemas import ProblemBody
+from api.settings import Settings
+from api.store import PlanStore
+from api.work import Work
+from cost_models.errors import BadInput
+from planner.version import planner_version
+
+_PROBLEM: Final[dict[str, Any]] = {"model": ProblemBody, "content": {"application/problem+json": {}}}
+RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
+    status: {**_PROBLEM, "description": text}
+    for status, text in (
+        (400, "The body does not parse"),
+        (401, "A key is required"),
+        (413, "The body is too large"),
+        (415, "The body is not JSON"),
+        (422, "The request cannot be used"),
+        (429, "Too many requests"),
+    )
+}
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """A server's application; nothing is shared between two of them."""
+    app = FastAPI(
+        title="parallelism-planner",
+        version=planner_version(),
+        docs_url=None,  # their pages load scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.settings = settings
+    app.state.store = PlanStore(settings.max_plans, settings.max_plan_bytes)
+    app.state.work = Work(settings)
+    for module in (plans, evaluations, checks, catalog):
+        app.include_router(module.router, responses=RESPONSES)
+    app.include_router(health.router)
+    app.add_exception_handler(RequestValidationError, _on_validation_error)
+    app.add_exception_handler(BadInput, _on_bad_input)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_middleware(Guard, settings=settings)
+    return app
+
+
+async def _on_validation_error(request: Request, error: Exception) -> Response:
+    found = error.errors() if isinstance(error, RequestValidationError) else []
+    body = error.body if isinstance(error, RequestValidationError) else None
+    if found and found[0]["loc"][:1] == ("path",):
+        return problem_response(Problem(404, "not_found", "no such resource"), _request_id(request))
+    return problem_response(problem_of_validation(found, body), _request_id(request))
+
+
+async def _on_bad_input(request: Request, error: Exception) -> Response:
+    if not isinstance(error, BadInput):
+        raise error
+    return problem_response(problem_of_bad_input(error), _request_id(request))
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, Problem):
+        return problem_response(error, _request_id(request))
+    if not isinstance(error, HTTPException):
+        raise error
+    code = CODES.get(error.status_code, "error")
+    problem = Problem(error.status_code, code, str(error.detail), headers=error.headers)
+    return problem_response(problem, _request_id(request))
+
+
+def _request_id(request: Request) -> str:
+    return str(request.scope.get("state", {}).get("request_id", ""))

@@ -1,0 +1,32 @@
+"""What routes are given: settings, the store of plans, the place where work runs."""
+
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from api.settings import Settings
+from api.store import PlanStore
+from api.work import Work
+
+
+def get_settings(request: Request) -> Settings:
+    """The settings of this server."""
+    settings: Settings = request.app.state.settings
+    return settings
+
+
+def get_store(request: Request) -> PlanStore:
+    """The plans of this server."""
+    store: PlanStore = request.app.state.store
+    return store
+
+
+def get_work(request: Request) -> Work:
+    """Where this server runs searches and evaluations."""
+    work: Work = request.app.state.work
+    return work
+
+
+SettingsDep = Annotated[Settings, Depends(get_settings)]
+StoreDep = Annotated[PlanStore, Depends(get_store)]
+WorkDep = Annotated[Work, Depends(get_work)]

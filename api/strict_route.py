@@ -1,0 +1,74 @@
+"""Routes whose bodies are read with a size limit, as JSON only, and parsed strictly."""
+
+from collections.abc import Callable, Coroutine
+from email.message import Message
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+from api.errors import Problem
+from api.settings import Settings
+from api.strict_json import parse_json
+
+
+class StrictRequest(Request):
+    """A request that refuses bodies which are too large, of another type, or not strict JSON."""
+
+    async def body(self) -> bytes:
+        """The body, at most `Settings.max_body_bytes`; raises Problem 413, 415 or 400."""
+        if not hasattr(self, "_body"):
+            settings: Settings = self.app.state.settings
+            _check_content_type(self.headers.get("content-type"))
+            self._body = await self._read(settings.max_body_bytes)
+            if not self._body.strip():
+                raise Problem(400, "malformed", "the body is empty (byte 0); send one JSON object")
+        return self._body
+
+    async def json(self) -> Any:
+        """The value of the body."""
+        return parse_json(await self.body())
+
+    async def _read(self, limit: int) -> bytes:
+        """The body in pieces, stopping as soon as it is too large."""
+        stated = self.headers.get("content-length", "")
+        if stated.isdigit() and (len(stated) > len(str(limit)) or int(stated) > limit):
+            raise _too_large(limit)
+        pieces: list[bytes] = []
+        size = 0
+        async for piece in self.stream():
+            size += len(piece)
+            if size > limit:
+                raise _too_large(limit)
+            pieces.append(piece)
+        return b"".join(pieces)
+
+
+class StrictRoute(APIRoute):
+    """A route that reads its request as StrictRequest."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The usual handler, given a strict request."""
+        handler = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            return await handler(StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem(
+        413, "body_too_large", f"the body exceeds {limit:,} bytes; send less", headers={"Connection": "close"}
+    )
+
+
+def _check_content_type(stated: str | None) -> None:
+    """JSON in UTF-8 only; a browser cannot send that type across origins without asking first."""
+    message = Message()
+    message["content-type"] = stated or "none"
+    charset = message.get_content_charset() or "utf-8"
+    if not stated or message.get_content_type() != "application/json" or charset not in ("utf-8", "us-ascii"):
+        raise Problem(
+            415, "unsupported_media_type", "the body must be application/json in UTF-8; set Content-Type"
+        )

@@ -1,0 +1,72 @@
+"""`planner-server` refuses to listen where strangers could reach it without keys, and serves on loopback."""
+
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = "from api.server import main; main()"
+START_S = 30.0
+
+
+def run_server(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Start a server that is expected to refuse."""
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "planner.example"])
+def test_another_address_without_keys_is_refused(host: str) -> None:
+    answer = run_server("--host", host)
+    assert answer.returncode == 2
+    assert answer.stdout == ""
+    assert "--key-file" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_useless_key_file_is_refused(tmp_path: Path) -> None:
+    answer = run_server("--host", "0.0.0.0", "--key-file", str(tmp_path / "none"))
+    assert answer.returncode == 2
+    assert "cannot be read" in answer.stderr
+
+
+def test_without_the_web_framework_it_says_what_to_install() -> None:
+    hide = "import importlib.util as u, api.server as s; s.find_spec = lambda name: None; s.main()"
+    answer = subprocess.run(
+        [sys.executable, "-c", hide], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert answer.returncode == 2
+    assert "[server]" in answer.stderr
+
+
+def test_it_serves_on_loopback_and_stops_when_told() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "--port", "0"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        url = first_url(process)
+        with urllib.request.urlopen(f"{url}/healthz", timeout=10) as answer:
+            assert answer.status == 200
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def first_url(process: "subprocess.Popen[str]") -> str:
+    """The address that the server says it listens on."""
+    assert process.stderr is not None
+    deadline = time.monotonic() + START_S
+    for line in process.stderr:
+        if "running on " in line:
+            return line.split("running on ")[1].split()[0]
+        assert time.monotonic() < deadline
+    raise AssertionError("the server ended")
