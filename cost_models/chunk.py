@@ -61,6 +61,8 @@ class StepRules:
     """How the pieces of a step add up under an engine; constants of one mesh."""
 
     send_s: float = 0.0  # delay of a boundary tensor between neighbouring stages
+    chunk_forward_s: float = 0.0  # what every forward of a chunk spends on sends that nothing hides
+    chunk_backward_s: float = 0.0  # the same for a backward
     sync_overlap: float = 0.0  # share of the last backward that gradient reduction can hide behind
     sync_exposed_min: float = 1.0  # share of gradient reduction that can never hide (the last bucket)
     gather_exposed: float = 1.0  # share of the parameter gather that is not hidden in the next forward
@@ -204,8 +206,8 @@ def chunk_costs(mesh: MeshCosts, blocks_start: Index, blocks_stop: Index, full_l
         ]
     )
     return ChunkCosts(
-        total(prefix.forward),
-        total(prefix.backward) + over_full(prefix.full),
+        total(prefix.forward) + mesh.rules.chunk_forward_s,
+        total(prefix.backward) + over_full(prefix.full) + mesh.rules.chunk_backward_s,
         total(prefix.sync),
         total(prefix.gather),
         total(prefix.optimizer),

@@ -38,9 +38,19 @@ class LayerWalk:
     model_flops: Num
 
 
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What a recompute does not keep: operators that run again, and outputs given up although others read them."""
+
+    again: frozenset[str] = frozenset()
+    given_up: frozenset[str] = frozenset()
+
+
 def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]) -> LayerWalk:
     """Count one layer whose `scopes` are recomputed in the backward pass."""
-    again = {name for scope in kind.scopes if scope.name in scopes for name in scope.operators}
+    chosen = [scope for scope in kind.scopes if scope.name in scopes]
+    again = {name for scope in chosen for name in scope.operators}
+    given_up = {name for scope in chosen for name in scope.gives_up}
     kernels: list[Kernel] = []
     kernel_again: list[bool] = []
     messages: list[Message] = []
@@ -57,8 +67,9 @@ def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]
             windows.append(tuple(i for i in range(start, len(kernels)) if kernels[i].phase == message.phase))
         flops = flops + op.model_flops(at)
     boundary = boundary_bytes(kind, at, style)
-    none = _walk_memory(kind.operators, at, style, frozenset())
-    base = _walk_memory(kind.operators, at, style, frozenset(again)) if again else none
+    none = _walk_memory(kind.operators, at, style, Dropped())
+    dropped = Dropped(frozenset(again), frozenset(given_up))
+    base = _walk_memory(kind.operators, at, style, dropped) if again else none
     recomputed = Saved(boundary, none.saved_bytes + none.transient_bytes)
     return LayerWalk(
         tuple(kernels),
@@ -86,18 +97,20 @@ def tensor_bytes(tensor: Tensor, style: Style) -> Num:
     return tensor.elements * sizes[tensor.dtype]
 
 
-def saved_tensors(operators: Iterable[Operator], at: Shard, style: Style, again: frozenset[str]) -> Mapping[str, tuple[int, Num]]:
+def saved_tensors(
+    operators: Iterable[Operator], at: Shard, style: Style, dropped: Dropped
+) -> Mapping[str, tuple[int, Num]]:
     """id -> (index of the first operator that saves it, bytes) after the recomputed operators dropped theirs.
 
     A recomputed operator keeps only what comes from outside its scope; whatever an operator outside saves stays.
     """
-    ops = tuple(operators)
+    ops, again = tuple(operators), dropped.again
     produced = {name for op in ops if op.name in again for name in _outputs(op)}
     found: dict[str, tuple[int, Num]] = {}
     for index, op in enumerate(ops):
         for tensor in op.saved(at, style):
             inner = tensor.id in produced or tensor.id.split(".")[0] in again
-            if op.name in again and inner:
+            if tensor.id in dropped.given_up or (op.name in again and inner):
                 continue
             first, old = found.get(tensor.id, (index, 0.0))
             found[tensor.id] = (first, np.maximum(old, tensor_bytes(tensor, style)))
@@ -108,12 +121,12 @@ def _outputs(op: Operator) -> tuple[str, ...]:
     return (op.name, *(part.name for part in op.parts)) if isinstance(op, Linear) else (op.name,)
 
 
-def _walk_memory(operators: tuple[Operator, ...], at: Shard, style: Style, again: frozenset[str]) -> Saved:
+def _walk_memory(operators: tuple[Operator, ...], at: Shard, style: Style, dropped: Dropped) -> Saved:
     """Saved bytes, and the maximum over operators of (their transient - tensors not alive at that point).
 
     Forward, tensors first saved by later operators do not exist yet; backward, they have been released: the same set.
     """
-    tensors = saved_tensors(operators, at, style, again)
+    tensors = saved_tensors(operators, at, style, dropped)
     total: Num = 0.0
     by_operator: dict[int, Num] = {}
     for first, size in tensors.values():
@@ -121,7 +134,7 @@ def _walk_memory(operators: tuple[Operator, ...], at: Shard, style: Style, again
         by_operator[first] = by_operator.get(first, 0.0) + size
     highest: Num = 0.0
     later: Num = 0.0
-    regrown = _regrown(operators, at, style, again)
+    regrown = _regrown(operators, at, style, dropped)
     for index in range(len(operators) - 1, -1, -1):
         transient = operators[index].transient(at, style)
         here = np.maximum(transient.forward, transient.backward) + regrown - later
@@ -130,12 +143,12 @@ def _walk_memory(operators: tuple[Operator, ...], at: Shard, style: Style, again
     return Saved(total, highest)
 
 
-def _regrown(operators: tuple[Operator, ...], at: Shard, style: Style, again: frozenset[str]) -> Num:
+def _regrown(operators: tuple[Operator, ...], at: Shard, style: Style, dropped: Dropped) -> Num:
     """Bytes that come back while the recomputed operators run again before their backward."""
-    if not again:
+    if not dropped.again:
         return 0.0
-    kept = saved_tensors(operators, at, style, again)
-    every = saved_tensors(operators, at, style, frozenset())
+    kept = saved_tensors(operators, at, style, dropped)
+    every = saved_tensors(operators, at, style, Dropped())
     back: Num = 0.0
     for name, (_, size) in every.items():
         if name not in kept:

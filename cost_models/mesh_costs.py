@@ -6,7 +6,7 @@ import numpy as np
 
 from cost_models.chunk import LayerTable, MeshCosts, StepRules
 from cost_models.communication import Span, collective_seconds
-from cost_models.device_memory import DeviceMemory, device_memory
+from cost_models.device_memory import device_memory
 from cost_models.mesh import MeshBatch
 from cost_models.operators.base import Collective
 from cost_models.overlap import expected_maximum_factor
@@ -24,11 +24,11 @@ class BatchRules:
 
     send_s: np.ndarray
     step_fixed_s: np.ndarray
-    memory: DeviceMemory
+    limit_bytes: np.ndarray
 
 
 def batch_rules(pricer: Pricer, priced: PricedRows) -> BatchRules:
-    """Boundary sends, per-step constants and the memory limit of every mesh."""
+    """Boundary sends, per-step constants and the memory limit (up to `fits`, or to `at_risk`) of every mesh."""
     meshes = priced.meshes
     boundary = priced.work.boundary_bytes[1:-1].max(axis=0)
     neighbour = Span(np.where(meshes.pp > 1, 2, 1), meshes.stage_stride)
@@ -37,7 +37,8 @@ def batch_rules(pricer: Pricer, priced: PricedRows) -> BatchRules:
     norm = collective_seconds(Collective.ALL_REDUCE, GRADIENT_NORM_BYTES, world, pricer.network)
     fixed = np.broadcast_to(np.asarray(norm) + STEP_OVERHEAD_S, (meshes.size,))
     memory = device_memory(pricer.engine, pricer.cluster.device, pricer.job, meshes)
-    return BatchRules(np.broadcast_to(np.asarray(send), (meshes.size,)), fixed, memory)
+    limit = memory.possible_limit_bytes if pricer.allow_at_risk else memory.allocated_limit_bytes
+    return BatchRules(np.broadcast_to(np.asarray(send), (meshes.size,)), fixed, limit)
 
 
 def mesh_costs(pricer: Pricer, priced: PricedRows, rules: BatchRules, index: int) -> MeshCosts:
@@ -84,15 +85,19 @@ def _layer_table(priced: PricedRows, index: int) -> LayerTable:
 
 def _step_rules(pricer: Pricer, meshes: MeshBatch, rules: BatchRules, index: int) -> StepRules:
     overlap = pricer.engine.overlap()
+    send = float(rules.send_s[index])
+    shown = send * (overlap.send_shown if int(meshes.vpp[index]) > 1 else overlap.send_shown_plain)
     return StepRules(
-        send_s=float(rules.send_s[index]),
+        send_s=send,
+        chunk_forward_s=shown,
+        chunk_backward_s=shown,
         sync_overlap=overlap.sync_overlap,
         sync_exposed_min=overlap.sync_exposed_min,
         gather_exposed=overlap.gather_exposed,
         step_fixed_s=float(rules.step_fixed_s[index]),
         straggler_factor=straggler_factor(pricer),
         rank_constant_bytes=pricer.engine.workspace_bytes,
-        allocated_limit_bytes=float(rules.memory.allocated_limit_bytes[index]),
+        allocated_limit_bytes=float(rules.limit_bytes[index]),
     )
 
 

@@ -69,6 +69,8 @@ class Pricer:
     engine: Engine
     efficiency: Efficiency
     network: Network
+    allow_at_risk: bool = False
+    """Whether layouts whose memory is at risk still count as fitting."""
 
     def price(self, meshes: MeshBatch) -> PricedRows:
         """Price a batch of meshes."""

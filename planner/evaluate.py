@@ -70,7 +70,7 @@ class Context:
     labels: tuple[str, ...]
 
     @classmethod
-    def of(cls, situation: Situation) -> "Context":
+    def of(cls, situation: Situation, *, allow_at_risk: bool = False) -> "Context":
         """Load the curves and count the model once."""
         model, cluster, job = situation.model, situation.cluster, situation.job
         efficiency = load_efficiency(cluster.device.architecture)
@@ -79,7 +79,7 @@ class Context:
         return cls(
             situation,
             Facts(model, cluster, job),
-            Pricer(model, cluster, job, situation.engine, efficiency, network_of(cluster)),
+            Pricer(model, cluster, job, situation.engine, efficiency, network_of(cluster), allow_at_risk),
             step_model_flops(model, job),
             counts.parameters + mtp,
             counts.active,
@@ -194,15 +194,16 @@ def _breakdown(mesh: MeshCosts, strategy: Strategy, costs: StepCosts) -> tuple[i
     idle = raw - rules.step_fixed_s - busy - costs.sync_exposed_s - costs.tail_s
     rank = int(np.argmin(idle))
     parts, recompute_s = _rank_parts(mesh, strategy, rank)
-    sends = min(max(float(idle[rank]), 0.0), 2.0 * (mesh.pp - 1) * rules.send_s)
+    delays = min(max(float(idle[rank]), 0.0), 2.0 * (mesh.pp - 1) * rules.send_s)
+    shown = micro * mesh.vpp * (rules.chunk_forward_s + rules.chunk_backward_s)
     optimizer = float(costs.chunks.optimizer_s[rank].sum())
     causes = dict.fromkeys(BREAKDOWN_CAUSES, 0.0)
     for name, seconds in zip(TIME_CAUSES, micro * parts, strict=True):
         causes[name] += float(seconds)
     causes["dp_communication"] += float(costs.sync_exposed_s[rank] + costs.tail_s[rank]) - optimizer
-    causes["pp_communication"] += sends
+    causes["pp_communication"] += delays + shown
     causes["optimizer"] = optimizer
-    causes["pp_bubble"] = float(idle[rank]) - sends
+    causes["pp_bubble"] = float(idle[rank]) - delays
     causes["other"] = rules.step_fixed_s + costs.step_s - raw
     return rank, causes, micro * recompute_s
 

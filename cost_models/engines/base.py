@@ -70,7 +70,8 @@ class OverlapPolicy:
     sync_exposed_min: float
     gather_exposed: float
     micro_overlap: float  # share of a layer's own compute that its parameter gathers and reductions can hide behind
-    pipeline_overlap: bool  # boundary tensors travel beside compute instead of between operations
+    send_shown: float  # share of a boundary tensor's send that the stage itself waits for, interleaved
+    send_shown_plain: float = 1.0  # the same without interleaving
 
 
 class Engine(ABC):

@@ -44,10 +44,9 @@ class Megatron(Engine):
 
     def space(self, model: ModelSpec, job: Job) -> Space:
         """Distributed optimizer on; 1F1B and interleaving; one number of fully recomputed layers for all stages."""
-        scopes: tuple[tuple[str, ...], ...] = ((), self.default_scopes)
-        if any(scope.name == "mla_up_proj" for kind in model.kinds.values() for scope in kind.scopes):
-            scopes = (*scopes, ("core_attn", "mla_up_proj"))
-        return Space(zero=(1,), schedules=("1f1b", "interleaved"), scopes=_known(scopes, model))
+        cheap = ("layernorm", "moe_act", "mla_up_proj")
+        ladder = ((), self.default_scopes, cheap, ("layernorm", "mla_up_proj", "mlp", "moe"))
+        return Space(zero=(1,), schedules=("1f1b", "interleaved"), scopes=known_scopes(ladder, model))
 
     def style(self, job: Job, cp_kind: str) -> Style:
         """Transformer Engine's fused kernels; the logits go to fp32 unless the loss is fused."""
@@ -106,7 +105,7 @@ class Megatron(Engine):
             sync_exposed_min=0.05 if options.overlap_grad_reduce else 1.0,
             gather_exposed=0.15 if options.overlap_param_gather else 1.0,
             micro_overlap=0.0,
-            pipeline_overlap=False,
+            send_shown=0.3,  # overlap_p2p_communication is on with interleaving
         )
 
     def rules(self) -> tuple[Rule, ...]:
@@ -134,10 +133,10 @@ class Megatron(Engine):
         return (*super().rules(), kv_rule, *rules)
 
 
-def _known(scopes: tuple[tuple[str, ...], ...], model: ModelSpec) -> tuple[tuple[str, ...], ...]:
-    """Scope tuples whose every scope the model has."""
+def known_scopes(ladder: tuple[tuple[str, ...], ...], model: ModelSpec) -> tuple[tuple[str, ...], ...]:
+    """The ladder with the scopes that the model has, each rung once."""
     names = {scope.name for kind in model.kinds.values() for scope in kind.scopes}
-    return tuple(each for each in scopes if names.issuperset(each))
+    return tuple(dict.fromkeys(tuple(name for name in rung if name in names) for rung in ladder))
 
 
 def _at_least(version: str, other: str) -> bool:

@@ -89,7 +89,7 @@ class TorchFamily(Engine):
             sync_exposed_min=0.05 if on else 1.0,
             gather_exposed=1.0,
             micro_overlap=0.8 if on else 0.0,
-            pipeline_overlap=False,
+            send_shown=0.5,
         )
 
     def rules(self) -> tuple[Rule, ...]:

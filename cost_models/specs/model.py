@@ -22,10 +22,14 @@ class Role(StrEnum):
 
 
 class RecomputeScope(Frozen):
-    """A named group of operators whose saved tensors can be dropped and recomputed (`core_attn`, `mlp`, `moe`)."""
+    """A named group of operators whose saved tensors can be dropped and recomputed (`core_attn`, `mlp`, `moe`).
+
+    `gives_up` names the outputs that are dropped too, although operators outside the scope read them.
+    """
 
     name: str
     operators: tuple[str, ...]
+    gives_up: tuple[str, ...] = ()
 
 
 class LayerKind(Frozen):

@@ -1,0 +1,157 @@
+"""Every mesh of the declared space as arrays: axis values, legality by rule, what is left.
+
+The space is the product of the values below, restricted by pins and bans; every member is counted as illegal (by the
+first rule it breaks), out of memory, bounded, solved or open. A mesh is every knob but stage boundaries and full
+recompute, which the inner problem chooses.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from cost_models.engines import Engine, Facts, Space
+from cost_models.mesh import SCHEDULES, Bool, Int, MeshBatch, MeshKey
+from cost_models.schedule.names import ScheduleName
+from cost_models.specs.strategy import divisors
+from planner.restrictions import Restrictions
+
+MIN_TOKENS_PER_CP_RANK = 1024
+"""Context parallelism is tried while a rank keeps this many tokens of a sequence."""
+
+MAX_TOKENS_PER_MICRO_BATCH = 65_536
+MAX_SAMPLES_PER_MICRO_BATCH = 1024
+MAX_CHUNKS_PER_RANK = 8
+"""Virtual stages per rank that the search tries."""
+
+AXES = tuple(f.name for f in fields(MeshBatch) if f.name != "key")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Legal meshes, one batch per key, and how many were illegal by which rule."""
+
+    batches: tuple[MeshBatch, ...]
+    total: int
+    illegal: Mapping[str, int]
+    space: Mapping[str, object]
+
+    @property
+    def num_legal(self) -> int:
+        """Meshes that break no rule."""
+        return sum(batch.size for batch in self.batches)
+
+
+def enumerate_candidates(engine: Engine, facts: Facts, restrictions: Restrictions) -> Candidates:
+    """Enumerate the space and sort out the illegal meshes."""
+    space = engine.space(facts.model, facts.job)
+    values = axis_values(engine, space, facts, restrictions)
+    columns = _product(values, facts, restrictions)
+    scopes = restrictions.scopes(space.scopes)
+    batch = MeshBatch(MeshKey(), *(columns[name] for name in AXES))
+    legal, illegal = _sort_out(engine, facts, batch)
+    left = batch.take(legal)
+    batches = tuple(replace(left, key=MeshKey(scopes=base)) for base in scopes)
+    illegal = {rule: count * len(scopes) for rule, count in illegal.items()}
+    total = len(scopes) * int(columns["tp"].shape[0])
+    return Candidates(batches, total, illegal, _describe(values, space, scopes))
+
+
+def _sort_out(engine: Engine, facts: Facts, batch: MeshBatch) -> tuple[Bool, dict[str, int]]:
+    """Which meshes break no rule, and how many break each rule first; rules do not look at the recompute base."""
+    legal = np.ones(batch.size, dtype=bool)
+    illegal: dict[str, int] = {}
+    for rule in engine.rules():
+        standing = np.flatnonzero(legal)
+        broken = rule.broken(facts, batch.take(standing))
+        if broken.any():
+            illegal[rule.name] = int(broken.sum())
+            legal[standing[broken]] = False
+    return legal, illegal
+
+
+def axis_values(
+    engine: Engine, space: Space, facts: Facts, restrictions: Restrictions
+) -> dict[str, tuple[int, ...]]:
+    """Values of each axis before legality; pins and bans applied."""
+    devices, model, job = facts.cluster.num_devices, facts.model, facts.job
+    domain = facts.cluster.tiers[0].devices_per_domain
+    ways = divisors(devices)
+    blocks = model.num_blocks
+    values: dict[str, tuple[int, ...]] = {
+        "tp": tuple(d for d in ways if d <= domain) if space.tensor else (1,),
+        "cp": tuple(d for d in ways if d == 1 or job.seq_len // d >= MIN_TOKENS_PER_CP_RANK) if space.context else (1,),
+        "pp": tuple(d for d in ways if d <= blocks) if space.pipeline else (1,),
+        "vpp": tuple(range(1, min(MAX_CHUNKS_PER_RANK, blocks) + 1)) if "interleaved" in space.schedules else (1,),
+        "ep": divisors(model.num_experts) if space.expert and model.is_moe else (1,),
+        "etp": tuple(d for d in ways if d <= domain) if space.expert and model.is_moe and space.tensor else (1,),
+        "zero": space.zero,
+        "mbs": _micro_batches(facts),
+        "sp": (0, 1) if space.tensor and engine.can_sequence_parallel(model) else (0,),
+        "dp_replicate": ways if max(space.zero) >= 2 else (1,),
+        "schedule": tuple(SCHEDULES.index(ScheduleName(name)) for name in space.schedules),
+    }
+    return {name: restrictions.allowed(name, found) for name, found in values.items()}
+
+
+def _micro_batches(facts: Facts) -> tuple[int, ...]:
+    """Divisors of the global batch whose micro-batch stays within the declared size."""
+    job = facts.job
+    largest = MAX_SAMPLES_PER_MICRO_BATCH
+    if not facts.model.is_vision:
+        largest = max(MAX_TOKENS_PER_MICRO_BATCH // job.seq_len, 1)
+    return tuple(d for d in divisors(job.global_batch) if d <= largest)
+
+
+def _product(values: Mapping[str, tuple[int, ...]], facts: Facts, restrictions: Restrictions) -> dict[str, Int]:
+    """All combinations whose degrees divide the devices; dp follows. Chunks and schedules go together."""
+    devices = facts.cluster.num_devices
+    dense = [
+        (tp, cp, pp, vpp, schedule)
+        for tp in values["tp"]
+        for cp in values["cp"]
+        for pp in values["pp"]
+        if devices % (tp * cp * pp) == 0 and restrictions.takes("dp", devices // (tp * cp * pp))
+        for vpp in values["vpp"]
+        for schedule in values["schedule"]
+        if (vpp > 1) == (SCHEDULES[schedule] is ScheduleName.INTERLEAVED)
+    ]
+    names = ("ep", "etp", "zero", "mbs", "sp", "dp_replicate")
+    inner = np.stack(np.meshgrid(*(np.asarray(values[n], dtype=np.int64) for n in names), indexing="ij"))
+    inner = inner.reshape(len(names), -1)
+    outer = np.asarray(dense, dtype=np.int64).reshape(-1, 5).T
+    left = np.repeat(outer, inner.shape[1], axis=1)
+    right = np.tile(inner, (1, outer.shape[1]))
+    columns = dict(zip(("tp", "cp", "pp", "vpp", "schedule"), left, strict=True))
+    columns |= dict(zip(names, right, strict=True))
+    columns["dp"] = devices // (columns["tp"] * columns["cp"] * columns["pp"])
+    columns["dp_shard"] = columns["dp"] // columns["dp_replicate"]
+    keep = _plausible(columns)
+    return {name: columns[name][keep] for name in AXES}
+
+
+def _plausible(columns: Mapping[str, Int]) -> np.ndarray:
+    """Leave out what is not a combination at all: sp without tp, replicas that do not divide dp, unsharded replicas."""
+    keep: np.ndarray = (columns["sp"] == 0) | (columns["tp"] > 1)
+    keep &= columns["dp_shard"] * columns["dp_replicate"] == columns["dp"]
+    keep &= (columns["zero"] >= 2) | (columns["dp_replicate"] == 1)
+    return keep
+
+
+def _describe(
+    values: Mapping[str, tuple[int, ...]], space: Space, scopes: tuple[tuple[str, ...], ...]
+) -> dict[str, object]:
+    """The space in the certificate: every axis and its values."""
+    described: dict[str, object] = {name: list(found) for name, found in values.items() if name != "schedule"}
+    described["sp"] = [bool(value) for value in values["sp"]]
+    described["schedule"] = [SCHEDULES[value].value for value in values["schedule"]]
+    described["dp"] = "devices / (tp x cp x pp)"
+    described["recompute"] = [("selective:" + "+".join(s)) if s else "none" for s in scopes]
+    if space.full_recompute:
+        count = "one K for all stages" if space.uniform_full else "one K per virtual stage"
+        described["recompute"] = [*described["recompute"], f"full:K, {count}"]  # type: ignore[misc]
+    described["stages"] = "all contiguous segments of at least one layer"
+    described["cp_kind"] = ["ring"]
+    described["order"] = ["tp-cp-ep-dp-pp"]
+    described["offload"] = ["none"]
+    return described

@@ -1,0 +1,108 @@
+"""The planner's story: enumerate, bound, search, verify, explain. Read this first."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from planner.candidates import Candidates, enumerate_candidates
+from planner.errors import UnsupportedObjective
+from planner.evaluate import Context, evaluate_many
+from planner.plan import Certificate, PlanResult, Prediction, Progress
+from planner.relax import relaxations
+from planner.request import SearchRequest
+from planner.restrictions import Restrictions, read_restrictions
+from planner.search.space_search import Found, RecomputeRule, SearchLimits, SearchState, SpaceSearch
+from planner.situation import Situation
+from planner.verify import verify
+
+
+def make_plan(
+    situation: Situation, search: SearchRequest, on_progress: Callable[[Progress], None] | None = None
+) -> PlanResult:
+    """The best strategy of the declared space with a certificate, alternatives, or why nothing fits."""
+    if search.objective != "step_time":
+        raise UnsupportedObjective(search.objective)
+    started = time.monotonic()
+    context = Context.of(situation, allow_at_risk=search.allow_at_risk)
+    restrictions = read_restrictions(search.pins, search.bans)
+    candidates = enumerate_candidates(situation.engine, context.facts, restrictions)
+    state = _search(context, candidates, restrictions, search, on_progress or (lambda progress: None))
+    best, alternatives = _predictions(situation, state, search.top_k)
+    if best is not None:
+        verify(context, best)
+    certificate = _certificate(candidates, state, best, time.monotonic() - started)
+    status = _status(best, state, certificate, search.gap)
+    if best is not None:
+        return PlanResult(status, best, alternatives, certificate)
+    reason, changes = relaxations(situation, candidates, search)
+    return PlanResult(status, None, (), certificate, changes, reason)
+
+
+def _search(
+    context: Context,
+    candidates: Candidates,
+    restrictions: Restrictions,
+    search: SearchRequest,
+    on_progress: Callable[[Progress], None],
+) -> SearchState:
+    space = context.situation.engine.space(context.facts.model, context.facts.job)
+    rule = RecomputeRule(
+        free=restrictions.may_recompute_fully and space.full_recompute, everywhere=restrictions.all_recomputed
+    )
+    limits = SearchLimits(search.gap, float(search.max_seconds), search.seed)
+    runner = SpaceSearch(context.pricer, rule, limits, on_progress)
+    return runner.run(candidates.batches)
+
+
+def _predictions(
+    situation: Situation, state: SearchState, top_k: int
+) -> tuple[Prediction | None, tuple[Prediction, ...]]:
+    """Predictions of the best strategy and of the next best ones that differ from it in a mesh axis."""
+    if state.best is None:
+        return None, ()
+    chosen = [state.best.strategy, *(found.strategy for found in _runners_up(state, top_k))]
+    predicted = [p for p in evaluate_many(situation, chosen) if isinstance(p, Prediction)]
+    return predicted[0], tuple(predicted[1:])
+
+
+def _runners_up(state: SearchState, top_k: int) -> list[Found]:
+    seen = {_mesh_axes(state.best)} if state.best else set()
+    kept: list[Found] = []
+    for found in sorted(state.found, key=lambda f: f.step_s):
+        axes = _mesh_axes(found)
+        if len(kept) < top_k and axes not in seen:
+            seen.add(axes)
+            kept.append(found)
+    return kept
+
+
+def _mesh_axes(found: Found) -> tuple[int, ...]:
+    s = found.strategy
+    return (s.tp, s.cp, s.pp, s.vpp, s.ep, s.etp, s.dp, s.dp_replicate, s.zero, s.mbs)
+
+
+def _certificate(candidates: Candidates, state: SearchState, best: Prediction | None, wall_s: float) -> Certificate:
+    """lower = min(best, every mesh's bound when it was put away); gap = (best - lower) / best."""
+    bound = min(state.lower_bound_s, best.step_s) if best else state.lower_bound_s
+    finite = bool(np.isfinite(bound))
+    return Certificate(
+        objective="step_time",
+        lower_bound_s=bound if finite else None,
+        gap=(best.step_s - bound) / best.step_s if best and finite else None,
+        meshes_total=candidates.total,
+        meshes_illegal=candidates.illegal,
+        meshes_out_of_memory=state.out_of_memory,
+        meshes_bounded=state.bounded,
+        meshes_solved=state.solved,
+        meshes_open=state.open,
+        space=candidates.space,
+        wall_s=wall_s,
+    )
+
+
+def _status(best: Prediction | None, state: SearchState, certificate: Certificate, gap: float) -> str:
+    """optimal, feasible, infeasible or unknown: never two of them merged."""
+    if best is None:
+        return "unknown" if state.open else "infeasible"
+    return "optimal" if certificate.gap is not None and certificate.gap <= gap else "feasible"

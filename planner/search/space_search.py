@@ -1,0 +1,279 @@
+"""The search over the whole space: mesh bounds, then exact inner problems in order of their bounds, one certificate.
+
+Every mesh ends in one of four ways: out of memory (a memory lower bound exceeds the limit), bounded (its lower bound is
+within the gap of the best step or above), solved (its own optimum is known to the gap), or open (time ran out). The lower
+bound of the space is the least of the best step and of every mesh's bound at the moment it was put away.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from cost_models.chunk import Array, MeshCosts
+from cost_models.mesh import Int, MeshBatch
+from cost_models.mesh_costs import batch_rules, mesh_costs
+from cost_models.pricing import Pricer
+from cost_models.specs.recompute import ALL_LAYERS, Recompute
+from cost_models.specs.strategy import Strategy
+from planner.plan import Progress
+from planner.search.bounds import inner_lower_bound
+from planner.search.greedy import greedy
+from planner.search.mesh_bounds import forced_recompute_s, mesh_sums, step_bounds
+from planner.search.mesh_table import all_full, without_full
+from planner.search.problem import InnerSolution, InnerStatus
+from planner.search.solve import solve_inner
+
+PRICED_TOGETHER = 64
+"""Meshes whose tables are built in one go while the space is walked in order of bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """When to stop, how close to come, and the seed of the solver."""
+
+    gap: float
+    max_seconds: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecomputeRule:
+    """What the inner problem may do about full recompute."""
+
+    free: bool  # the number of fully recomputed blocks is chosen
+    everywhere: bool  # every block is recomputed in full
+
+    def apply(self, mesh: MeshCosts, scopes: tuple[str, ...]) -> MeshCosts:
+        """The mesh as the inner problem should see it; full and selective do not mix."""
+        if self.everywhere:
+            return all_full(mesh)
+        return mesh if self.free and not scopes else without_full(mesh)
+
+    def free_with(self, scopes: tuple[str, ...]) -> bool:
+        """Whether full recompute may lower the memory of meshes with this base."""
+        return self.everywhere or (self.free and not scopes)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A strategy that fits, with its step as the simulator gives it."""
+
+    strategy: Strategy
+    step_s: float
+
+
+@dataclass(slots=True)
+class SearchState:
+    """What is known while the search runs."""
+
+    found: list[Found] = field(default_factory=list)
+    best: Found | None = None
+    lower_bound_s: float = np.inf  # of everything put away so far
+    out_of_memory: int = 0
+    bounded: int = 0
+    solved: int = 0
+    open: int = 0
+
+    @property
+    def best_s(self) -> float:
+        """Step of the best strategy, infinite while there is none."""
+        return self.best.step_s if self.best else np.inf
+
+    def offer(self, candidate: Found) -> None:
+        """Keep a strategy, as the best one if it is."""
+        self.found.append(candidate)
+        if candidate.step_s < self.best_s:
+            self.best = candidate
+
+    def put_away(self, bound_s: float) -> None:
+        """Remember the bound of a mesh that is not looked at again."""
+        self.lower_bound_s = min(self.lower_bound_s, bound_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A mesh whose inner problem is not settled."""
+
+    bound_s: float
+    batch: MeshBatch
+    row: int
+    mesh: MeshCosts
+    greedy_s: float
+
+
+class SpaceSearch:
+    """Searches legal meshes for the least step."""
+
+    def __init__(
+        self,
+        pricer: Pricer,
+        recompute: RecomputeRule,
+        limits: SearchLimits,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self._pricer, self._recompute, self._limits = pricer, recompute, limits
+        self._progress = on_progress
+        self._deadline = time.monotonic() + limits.max_seconds
+        self.state = SearchState()
+
+    def run(self, batches: tuple[MeshBatch, ...]) -> SearchState:
+        """Search until the gap is closed or time is up."""
+        bounds = [self._bounds(batch) for batch in batches]
+        total = sum(batch.size for batch in batches)
+        self.state.out_of_memory = int(sum((~np.isfinite(b)).sum() for b in bounds))
+        waiting = self._open_in_order(batches, bounds, total)
+        self._settle(waiting, total)
+        return self.state
+
+    def _cutoff(self) -> float:
+        """Bounds from here on cannot improve on the best by more than the gap."""
+        return self.state.best_s * (1.0 - self._limits.gap)
+
+    def _late(self) -> bool:
+        return time.monotonic() > self._deadline
+
+    def _bounds(self, batch: MeshBatch) -> Array:
+        """Lower bounds of a batch, infinite where nothing fits."""
+        sums = mesh_sums(self._pricer, batch)
+        if self._recompute.everywhere:
+            sums = replace(sums, total_s=sums.total_s + sums.full_s * sums.num_blocks, full_s=np.zeros(batch.size))
+        may = self._recompute.free_with(batch.key.scopes)
+        forced = forced_recompute_s(self._pricer, batch, sums, may_recompute=may)
+        return step_bounds(self._pricer, batch, sums, forced)
+
+    def _open_in_order(self, batches: tuple[MeshBatch, ...], bounds: list[Array], total: int) -> list[_Open]:
+        """Walk meshes by rising bound: sharpen the bound, try a greedy choice, keep what is not settled."""
+        owner = np.concatenate([np.full(b.size, i) for i, b in enumerate(batches)] or [np.zeros(0, dtype=np.int64)])
+        row = np.concatenate([np.arange(b.size) for b in batches] or [np.zeros(0, dtype=np.int64)])
+        value = np.concatenate(bounds or [np.zeros(0)])
+        order = np.argsort(value, kind="stable")
+        order = order[np.isfinite(value[order])]
+        waiting: list[_Open] = []
+        for start in range(0, len(order), PRICED_TOGETHER):
+            block = order[start : start + PRICED_TOGETHER]
+            if value[block[0]] >= self._cutoff() or self._late():
+                self._put_rest_away(value[order[start:]])
+                break
+            for index, batch, at, mesh in self._meshes(batches, owner, row, block):
+                self._look(batch, at, mesh, float(value[index]), waiting)
+            self._report("bounds", float(value[block[0]]), start + len(block), total)
+        return sorted(waiting, key=lambda item: item.bound_s)
+
+    def _put_rest_away(self, values: Array) -> None:
+        """Meshes never opened: bounded where their bound reaches the cut-off, open otherwise."""
+        cut = values >= self._cutoff()
+        self.state.bounded += int(cut.sum())
+        self.state.open += int((~cut).sum())
+        self.state.put_away(float(values.min()))
+
+    def _meshes(
+        self, batches: tuple[MeshBatch, ...], owner: Int, row: Int, block: Int
+    ) -> Iterator[tuple[int, MeshBatch, int, MeshCosts]]:
+        """Tables of a block of meshes, in the order of the block."""
+        built: dict[int, tuple[MeshBatch, int, MeshCosts]] = {}
+        for key in np.unique(owner[block]):
+            members = block[owner[block] == key]
+            batch = batches[int(key)].take(row[members])
+            priced = self._pricer.price(batch)
+            rules = batch_rules(self._pricer, priced)
+            for at, index in enumerate(members):
+                mesh = self._recompute.apply(mesh_costs(self._pricer, priced, rules, at), batch.key.scopes)
+                built[int(index)] = (batch, at, mesh)
+        for index in block:
+            yield (int(index), *built[int(index)])
+
+    def _look(self, batch: MeshBatch, row: int, mesh: MeshCosts, bound_s: float, waiting: list[_Open]) -> None:
+        """Sharpen one mesh's bound; take a greedy choice if it could still win."""
+        if bound_s >= self._cutoff():
+            self._bounded(bound_s)
+            return
+        inner = inner_lower_bound(mesh)
+        if not np.isfinite(inner):
+            self.state.out_of_memory += 1
+            return
+        bound_s = max(bound_s, inner)
+        if bound_s >= self._cutoff():
+            self._bounded(bound_s)
+            return
+        solution = greedy(mesh)
+        if solution is not None:
+            self._offer(batch, row, mesh, solution)
+        greedy_s = solution.step_s if solution else np.inf
+        if bound_s >= greedy_s * (1.0 - self._limits.gap):
+            self.state.solved += 1
+            self.state.put_away(bound_s)
+            return
+        waiting.append(_Open(bound_s, batch, row, mesh, greedy_s))
+
+    def _bounded(self, bound_s: float) -> None:
+        self.state.bounded += 1
+        self.state.put_away(bound_s)
+
+    def _settle(self, waiting: list[_Open], total: int) -> None:
+        """Solve the inner problems that could still win, the lowest bound first."""
+        for number, item in enumerate(waiting):
+            if item.bound_s >= self._cutoff():
+                self._bounded(item.bound_s)
+                continue
+            left = self._deadline - time.monotonic()
+            if left <= 0:
+                self.state.open += 1
+                self.state.put_away(item.bound_s)
+                continue
+            result = solve_inner(
+                item.mesh,
+                incumbent_s=self.state.best_s,
+                gap=self._limits.gap,
+                max_seconds=left,
+                seed=self._limits.seed,
+            )
+            if result.solution is not None:
+                self._offer(item.batch, item.row, item.mesh, result.solution)
+            if result.status is InnerStatus.INFEASIBLE:
+                self.state.out_of_memory += 1
+                continue
+            self._count(result.status)
+            self.state.put_away(max(result.lower_bound_s, item.bound_s))
+            floor = min([self.state.lower_bound_s, *(w.bound_s for w in waiting[number + 1 :])])
+            self._report("solve", floor, total - (len(waiting) - number - 1), total)
+
+    def _count(self, status: InnerStatus) -> None:
+        if status is InnerStatus.STOPPED:
+            self.state.open += 1
+        elif status is InnerStatus.CUT:
+            self.state.bounded += 1
+        else:
+            self.state.solved += 1
+
+    def _offer(self, batch: MeshBatch, row: int, mesh: MeshCosts, solution: InnerSolution) -> None:
+        full: int | tuple[int, ...] = solution.full_layers
+        if self._recompute.everywhere:
+            full = ALL_LAYERS
+        elif mesh.uniform_full or not any(solution.full_layers):
+            full = max(solution.full_layers)
+        strategy = strategy_of(batch, row, solution.stages, Recompute(batch.key.scopes, full))
+        self.state.offer(Found(strategy, solution.step_s))
+
+    def _report(self, phase: str, bound_s: float, done: int, total: int) -> None:
+        best = self.state.best_s
+        bound = min(bound_s, self.state.lower_bound_s, best)
+        gap = (best - bound) / best if np.isfinite(best) else None
+        self._progress(Progress(phase, bound, best if np.isfinite(best) else None, gap, done, total))
+
+
+def strategy_of(batch: MeshBatch, row: int, stages: tuple[int, ...], recompute: Recompute) -> Strategy:
+    """The strategy of one mesh with its stages and recompute."""
+    numbers = batch.row(row)
+    numbers.pop("schedule")
+    sp = bool(numbers.pop("sp"))
+    return Strategy(
+        **numbers,
+        sp=sp,
+        schedule=batch.schedule_name(row),
+        recompute=recompute,
+        stages=stages,
+        cp_kind=batch.key.cp_kind,
+        order=batch.key.order,
+    )

@@ -1,0 +1,84 @@
+"""Re-check a plan without the solver: arithmetic, legality, memory, and the schedule walked operation by operation."""
+
+import math
+
+import numpy as np
+
+from cost_models.chunk import chunk_costs
+from cost_models.mesh import batch_of, mesh_key
+from cost_models.mesh_costs import batch_rules, mesh_costs
+from cost_models.schedule import PipelineDurations, simulate
+from cost_models.specs.strategy import Strategy
+from cost_models.step import virtual_stage
+from planner.errors import VerificationFailed
+from planner.evaluate import Context
+from planner.plan import Prediction
+
+RELATIVE_TOLERANCE = 1e-9
+
+
+def verify(context: Context, prediction: Prediction) -> None:
+    """Raise VerificationFailed unless the plan holds: every device used, every layer and sequence placed once, every
+    rule kept, memory within the limit, breakdown and full simulation equal to the stated step."""
+    strategy = prediction.strategy
+    for name, holds in _facts(context, strategy).items():
+        if not holds:
+            raise VerificationFailed(f"{name} does not hold for {strategy.text()}")
+    broken = context.situation.engine.violations(context.facts, strategy)
+    if broken:
+        raise VerificationFailed("; ".join(f"{v.rule}: {v.detail}" for v in broken))
+    total = math.fsum(prediction.breakdown_s.values())
+    _equal("the breakdown's sum", total, prediction.step_s)
+    _equal("the simulated step", simulated_step_s(context, strategy), prediction.step_s)
+    for stage in prediction.memory.stages:
+        _equal(f"stage {stage.stage}'s causes", math.fsum(stage.by_cause.values()), stage.allocated_bytes)
+        if stage.allocated_bytes > prediction.memory.peak_allocated_bytes * (1.0 + RELATIVE_TOLERANCE):
+            raise VerificationFailed(f"stage {stage.stage} exceeds the stated peak")
+
+
+def _facts(context: Context, strategy: Strategy) -> dict[str, bool]:
+    """Arithmetic that every plan obeys, spelt out without the engine's rules."""
+    job, model = context.facts.job, context.facts.model
+    ranks = strategy.tp * strategy.cp * strategy.dp
+    return {
+        "tp x cp x pp x dp = devices": ranks * strategy.pp == context.facts.cluster.num_devices,
+        "mbs x dp x micro-batches = global batch": strategy.mbs
+        * strategy.dp
+        * strategy.num_micro_batches(job.global_batch)
+        == job.global_batch,
+        "stages hold every layer once": sum(strategy.stages) == model.num_blocks
+        and min(strategy.stages) >= 1
+        and len(strategy.stages) == strategy.pp * strategy.vpp,
+        "experts divide over their ranks": ranks % (strategy.ep * strategy.etp) == 0
+        and (not model.is_moe or model.num_experts % strategy.ep == 0),
+    }
+
+
+def simulated_step_s(context: Context, strategy: Strategy) -> float:
+    """The step from the whole operation graph, without extending cycles."""
+    batch = batch_of([strategy], mesh_key(strategy))
+    priced = context.pricer.price(batch)
+    mesh = mesh_costs(context.pricer, priced, batch_rules(context.pricer, priced), 0)
+    where = virtual_stage(mesh.pp, mesh.vpp)
+    bounds = np.concatenate(([0], np.cumsum(np.asarray(strategy.stages, dtype=np.int64))))
+    full = np.asarray(strategy.full_layers(), dtype=np.int64)[where]
+    forward, backward, sync, tail = (np.zeros(where.shape) for _ in range(4))
+    for rank, chunk in np.ndindex(where.shape):
+        stage = where[rank, chunk]
+        one = chunk_costs(mesh, bounds[[stage]], bounds[[stage + 1]], full[[rank], chunk])
+        forward[rank, chunk], backward[rank, chunk] = one.forward_s[0], one.backward_s[0]
+        sync[rank, chunk] = one.sync_s[0]
+        tail[rank, chunk] = one.optimizer_s[0] + mesh.rules.gather_exposed * one.gather_s[0]
+    durations = PipelineDurations(forward, backward, send_s=mesh.rules.send_s)
+    point = (mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)
+    ends = simulate(*point, durations, extend=False).rank_end_s
+    rules = mesh.rules
+    left = sync.sum(1) - rules.sync_overlap * backward.sum(1)
+    exposed = np.maximum(rules.sync_exposed_min * sync.sum(1), left)
+    raw = float((ends + exposed).max()) + float(tail.sum(1).max()) + rules.step_fixed_s
+    return raw * rules.straggler_factor
+
+
+def _equal(what: str, found: float, stated: float) -> None:
+    if not math.isclose(found, stated, rel_tol=RELATIVE_TOLERANCE, abs_tol=1e-12):
+        raise VerificationFailed(f"{what} is {found!r}, stated {stated!r}")
