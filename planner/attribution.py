@@ -76,10 +76,13 @@ def cause_of_change(before: Origin, now: Origin) -> str:
 def _configuration_of_plan(document: Mapping[str, Any], best: Mapping[str, Any]) -> object:
     """The configuration of a plan file, or what little the bare JSON of a prediction tells."""
     strategy, model = best.get("strategy"), best.get("model")
-    parameters = model.get("parameters") if isinstance(model, Mapping) else None
     request = document.get("request")
-    job = request.get("job", {}) if isinstance(request, Mapping) else {}
-    return {"model": {"parameters": parameters}, "job": job, "strategy": strategy}
+    job = request.get("job") if isinstance(request, Mapping) else None
+    counted = (
+        {"parameters": model["parameters"]} if isinstance(model, Mapping) and "parameters" in model else None
+    )
+    found = {"model": counted, "job": job, "strategy": strategy}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def _flat(values: object, prefix: str = "") -> Iterator[tuple[str, object]]:

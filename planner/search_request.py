@@ -1,16 +1,16 @@
-"""Checks of a SearchRequest against the strategy's vocabulary and the objectives of this version."""
+"""Checks of a SearchRequest before any work: the objectives of this version, pins and bans."""
 
 from typing import Final
 
 from cost_models.errors import BadInput, IllegalStrategy
-from cost_models.specs.strategy import parse_strategy, strategy_from_mapping
 from planner.request import SearchRequest
+from planner.restrictions import read_restrictions
 
 OBJECTIVES: Final = ("step_time",)
 
 
 def check_search(search: SearchRequest) -> None:
-    """Refuse unknown pins and bans and unavailable objectives; raises BadInput naming each."""
+    """Refuse unavailable objectives, and pins and bans that no search takes; raises BadInput naming each."""
     if search.objective not in OBJECTIVES:
         raise BadInput(
             f"objective {search.objective} is not in this version; use {', '.join(OBJECTIVES)}",
@@ -18,15 +18,7 @@ def check_search(search: SearchRequest) -> None:
             allowed=OBJECTIVES,
         )
     try:
-        strategy_from_mapping(search.pins)
+        read_restrictions(search.pins, search.bans)
     except IllegalStrategy as error:
-        raise BadInput(f"pin: {_reason(error)}", pointer="/search/pins") from None
-    for index, ban in enumerate(search.bans):
-        try:
-            parse_strategy(ban)
-        except IllegalStrategy as error:
-            raise BadInput(f"ban: {_reason(error)}", pointer=f"/search/bans/{index}") from None
-
-
-def _reason(error: IllegalStrategy) -> str:
-    return "; ".join(violation.sentence() for violation in error.violations)
+        reason = "; ".join(violation.sentence() for violation in error.violations)
+        raise BadInput(f"pin or ban: {reason}", pointer="/search/pins") from None

@@ -102,7 +102,7 @@ def test_an_unknown_plan_is_not_found(client: TestClient, plan_id: str) -> None:
         ({"objective": "speed"}, "/search/objective"),
         ({"pins": {"warp": 9}}, "/search/pins"),
         ({"pins": {"tp": 0}}, "/search/pins"),
-        ({"bans": ["schedule=fast"]}, "/search/bans/0"),
+        ({"bans": ["schedule=fast"]}, "/search/bans"),
         ({"top_k": -1}, "/search/top_k"),
         ({"top_k": True}, "/search/top_k"),
         ({"gap": 1.5}, "/search/gap"),
