@@ -18,7 +18,14 @@ from cost_models.schedule import ScheduleName
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
-TIME_CAUSES = ("compute", "tp_communication", "cp_communication", "ep_communication", "pp_communication", "dp_communication")
+TIME_CAUSES = (
+    "compute",
+    "tp_communication",
+    "cp_communication",
+    "ep_communication",
+    "pp_communication",
+    "dp_communication",
+)
 """Causes that the duration of a forward or backward is made of, in the order of the parts' leading axis."""
 
 STATIC_CAUSES = ("weights", "gradients", "optimizer")
@@ -53,7 +60,7 @@ class LayerTable:
     @property
     def num_blocks(self) -> int:
         """L, the number of layers that stages are cut from."""
-        return self.saved_bytes.shape[0] - 2
+        return int(self.saved_bytes.shape[0]) - 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,14 +196,19 @@ def chunk_costs(mesh: MeshCosts, blocks_start: Index, blocks_stop: Index, full_l
     split = first_block + np.minimum(full_layers, blocks_stop - blocks_start)
 
     def total(sums: Array) -> Array:
-        return sums[stop] - sums[start]
+        difference: Array = sums[stop] - sums[start]
+        return difference
 
     def over_full(sums: Array) -> Array:
-        return sums[split] - sums[first_block]
+        difference: Array = sums[split] - sums[first_block]
+        return difference
 
     saved = total(prefix.saved) + over_full(prefix.full_saved) - over_full(prefix.saved)
     behind = prefix.saved[stop] - prefix.saved[split]
-    edge = prefix.base_peak.query(start, np.where(start < first_block, start + 1, start)) - prefix.saved[first_block]
+    edge = (
+        prefix.base_peak.query(start, np.where(start < first_block, start + 1, start))
+        - prefix.saved[first_block]
+    )
     highest = np.maximum.reduce(
         [
             prefix.base_peak.query(split, stop) - prefix.saved[stop],

@@ -72,7 +72,12 @@ def device_memory(engine: Engine, device: DeviceSpec, job: Job, meshes: MeshBatc
         return np.asarray((used - outside) / (1.0 + fragmentation), dtype=float)
 
     return DeviceMemory(
-        capacity, usable, fragmentation, outside, limit(job.options.max_oom_probability), limit(AT_RISK_PROBABILITY)
+        capacity,
+        usable,
+        fragmentation,
+        outside,
+        limit(job.options.max_oom_probability),
+        limit(AT_RISK_PROBABILITY),
     )
 
 

@@ -1,12 +1,12 @@
 """Errors a user can cause, each with what is wrong, the numbers, and what to change.
 
-    PlannerError
-    └── BadInput                 exit 2, HTTP 422
-        ├── InvalidModel         a config or layers file that contradicts itself
-        │   └── UnknownModelFamily   a family no reader knows, with the ways out
-        ├── InvalidCluster
-        ├── InvalidJob           batch, sequence, precision, options
-        └── IllegalStrategy      one or more broken rules of the engine, with the nearest legal values
+PlannerError
+└── BadInput                 exit 2, HTTP 422
+    ├── InvalidModel         a config or layers file that contradicts itself
+    │   └── UnknownModelFamily   a family no reader knows, with the ways out
+    ├── InvalidCluster
+    ├── InvalidJob           batch, sequence, precision, options
+    └── IllegalStrategy      one or more broken rules of the engine, with the nearest legal values
 """
 
 from dataclasses import dataclass

@@ -93,14 +93,19 @@ def boundary_bytes(kind: LayerKind, at: Shard, style: Style) -> Num:
 
 def tensor_bytes(tensor: Tensor, style: Style) -> Num:
     """Bytes of a saved tensor."""
-    sizes = {DtypeRole.COMPUTE: style.compute_bytes, DtypeRole.FP32: 4.0, DtypeRole.INT64: 8.0, DtypeRole.BYTE: 1.0}
+    sizes = {
+        DtypeRole.COMPUTE: style.compute_bytes,
+        DtypeRole.FP32: 4.0,
+        DtypeRole.INT64: 8.0,
+        DtypeRole.BYTE: 1.0,
+    }
     return tensor.elements * sizes[tensor.dtype]
 
 
 def saved_tensors(
     operators: Iterable[Operator], at: Shard, style: Style, dropped: Dropped
 ) -> Mapping[str, tuple[int, Num]]:
-    """id -> (index of the first operator that saves it, bytes) after the recomputed operators dropped theirs.
+    """Id -> (index of the first operator that saves it, bytes) after the recomputed operators dropped theirs.
 
     A recomputed operator keeps only what comes from outside its scope; whatever an operator outside saves stays.
     """

@@ -130,7 +130,20 @@ def batch_of(strategies: Iterable[Strategy], key: MeshKey) -> MeshBatch:
     """Strategies of one key as a batch."""
     rows = [
         (
-            *(s.tp, s.cp, s.pp, s.vpp, s.ep, s.etp, s.dp, s.dp_shard, s.dp_replicate, s.zero, s.mbs, int(s.sp)),
+            *(
+                s.tp,
+                s.cp,
+                s.pp,
+                s.vpp,
+                s.ep,
+                s.etp,
+                s.dp,
+                s.dp_shard,
+                s.dp_replicate,
+                s.zero,
+                s.mbs,
+                int(s.sp),
+            ),
             SCHEDULES.index(s.schedule),
         )
         for s in strategies

@@ -21,6 +21,7 @@ from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.job import Job
 from cost_models.specs.model import ModelSpec
 from cost_models.states import RowStates, StatePricer
+from cost_models.units import Num
 
 _CAUSE_OF_AXIS = {
     Axis.TP: TIME_CAUSES.index("tp_communication"),
@@ -183,7 +184,7 @@ class Pricer:
         return self._beside(seconds, window_s, share) if share else seconds
 
 
-def _memory(walk: LayerWalk) -> tuple[Array, ...]:
+def _memory(walk: LayerWalk) -> tuple[Num, ...]:
     """saved, transient, full saved, full transient, boundary."""
     full = walk.full
     return (

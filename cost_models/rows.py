@@ -63,9 +63,7 @@ def stack_shard(model: ModelSpec, job: Job, stack_name: str, at: Shard) -> Shard
     context = own
     if stack.reads:
         context = float(job.length_of(stacks[stack.reads[0]].length))
-    return Shard(
-        at.sequences, own, context, at.image_size, at.tp, at.cp, at.ep, at.etp, at.sp, at.load
-    )
+    return Shard(at.sequences, own, context, at.image_size, at.tp, at.cp, at.ep, at.etp, at.sp, at.load)
 
 
 def step_model_flops(model: ModelSpec, job: Job) -> float:

@@ -108,7 +108,9 @@ class StatePricer:
             transient += elements * state.step_transient
             optimizer += elements * state.step_traffic
             plan = self._engine.sync_plan(group, meshes, self._job)
-            gathered += elements * (plan.forward_gather * self._engine.gathered_units(meshes) + plan.micro_reduce)
+            gathered += elements * (
+                plan.forward_gather * self._engine.gathered_units(meshes) + plan.micro_reduce
+            )
             (expert if group.is_expert else dense).add(elements, plan)
         shard, replicas, expert_span = meshes.data_spans()
         parts = [self._traffic_s(dense, shard), self._traffic_s(expert, expert_span)]

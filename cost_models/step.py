@@ -47,7 +47,9 @@ def step_costs(mesh: MeshCosts, stages: tuple[int, ...], full_layers: tuple[int,
     full = np.asarray(full_layers, dtype=np.int64)
     flat = where.reshape(-1)
     costs = chunk_costs(mesh, bounds[flat], bounds[flat + 1], full[flat])
-    shaped = ChunkCosts(*(getattr(costs, name).reshape(where.shape) for name in ChunkCosts.__dataclass_fields__))
+    shaped = ChunkCosts(
+        *(getattr(costs, name).reshape(where.shape) for name in ChunkCosts.__dataclass_fields__)
+    )
     durations = PipelineDurations(shaped.forward_s, shaped.backward_s, send_s=mesh.rules.send_s)
     timeline = simulate(mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches, durations)
     sync = exposed_sync_s(mesh.rules, shaped.sync_s.sum(1), shaped.backward_s.sum(1))

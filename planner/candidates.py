@@ -80,11 +80,17 @@ def axis_values(
     blocks = model.num_blocks
     values: dict[str, tuple[int, ...]] = {
         "tp": tuple(d for d in ways if d <= domain) if space.tensor else (1,),
-        "cp": tuple(d for d in ways if d == 1 or job.seq_len // d >= MIN_TOKENS_PER_CP_RANK) if space.context else (1,),
+        "cp": tuple(d for d in ways if d == 1 or job.seq_len // d >= MIN_TOKENS_PER_CP_RANK)
+        if space.context
+        else (1,),
         "pp": tuple(d for d in ways if d <= blocks) if space.pipeline else (1,),
-        "vpp": tuple(range(1, min(MAX_CHUNKS_PER_RANK, blocks) + 1)) if "interleaved" in space.schedules else (1,),
+        "vpp": tuple(range(1, min(MAX_CHUNKS_PER_RANK, blocks) + 1))
+        if "interleaved" in space.schedules
+        else (1,),
         "ep": divisors(model.num_experts) if space.expert and model.is_moe else (1,),
-        "etp": tuple(d for d in ways if d <= domain) if space.expert and model.is_moe and space.tensor else (1,),
+        "etp": tuple(d for d in ways if d <= domain)
+        if space.expert and model.is_moe and space.tensor
+        else (1,),
         "zero": space.zero,
         "mbs": _micro_batches(facts),
         "sp": (0, 1) if space.tensor and engine.can_sequence_parallel(model) else (0,),
@@ -103,7 +109,9 @@ def _micro_batches(facts: Facts) -> tuple[int, ...]:
     return tuple(d for d in divisors(job.global_batch) if d <= largest)
 
 
-def _product(values: Mapping[str, tuple[int, ...]], facts: Facts, restrictions: Restrictions) -> dict[str, Int]:
+def _product(
+    values: Mapping[str, tuple[int, ...]], facts: Facts, restrictions: Restrictions
+) -> dict[str, Int]:
     """All combinations whose degrees divide the devices; dp follows. Chunks and schedules go together."""
     devices = facts.cluster.num_devices
     dense = [

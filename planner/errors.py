@@ -1,9 +1,9 @@
 """Errors of the planner beside those of the cost models.
 
-    BadInput
-    └── UnsupportedObjective     an objective of the contract that this version does not search for
-    PlannerError
-    └── VerificationFailed       a plan that contradicts its own re-check: a bug of ours, never the user's
+BadInput
+└── UnsupportedObjective     an objective of the contract that this version does not search for
+PlannerError
+└── VerificationFailed       a plan that contradicts its own re-check: a bug of ours, never the user's
 """
 
 from cost_models.errors import BadInput, PlannerError

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_models.communication import network_of
 from cost_models.chunk import TIME_CAUSES, MeshCosts, rows_of
+from cost_models.communication import network_of
 from cost_models.device_memory import DeviceMemory, device_memory, verdict
 from cost_models.engines import Facts, complete, option_values
 from cost_models.errors import IllegalStrategy

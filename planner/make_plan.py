@@ -82,8 +82,10 @@ def _mesh_axes(found: Found) -> tuple[int, ...]:
     return (s.tp, s.cp, s.pp, s.vpp, s.ep, s.etp, s.dp, s.dp_replicate, s.zero, s.mbs)
 
 
-def _certificate(candidates: Candidates, state: SearchState, best: Prediction | None, wall_s: float) -> Certificate:
-    """lower = min(best, every mesh's bound when it was put away); gap = (best - lower) / best."""
+def _certificate(
+    candidates: Candidates, state: SearchState, best: Prediction | None, wall_s: float
+) -> Certificate:
+    """Lower = min(best, every mesh's bound when it was put away); gap = (best - lower) / best."""
     bound = min(state.lower_bound_s, best.step_s) if best else state.lower_bound_s
     finite = bool(np.isfinite(bound))
     return Certificate(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_models.engines import Facts, even_stages
+from cost_models.engines import even_stages
 from cost_models.errors import BadInput
 from cost_models.mesh_costs import batch_rules, mesh_costs
 from cost_models.specs.job import JobRequest
@@ -48,9 +48,13 @@ def relaxations(
 
 def _nothing_legal(situation: Situation, candidates: Candidates) -> tuple[str, tuple[Relaxation, ...]]:
     """Every mesh breaks a rule: name the rules, and the nearest batches where the batch is what does not divide."""
-    rules = ", ".join(f"{rule} ({count})" for rule, count in sorted(candidates.illegal.items(), key=lambda x: -x[1]))
+    rules = ", ".join(
+        f"{rule} ({count})" for rule, count in sorted(candidates.illegal.items(), key=lambda x: -x[1])
+    )
     devices, batch = situation.cluster.num_devices, situation.job.global_batch
-    reason = f"no legal layout on {devices} devices with global batch {batch}: {rules or 'the pins leave nothing'}"
+    reason = (
+        f"no legal layout on {devices} devices with global batch {batch}: {rules or 'the pins leave nothing'}"
+    )
     below, above = batch // devices * devices, -(-batch // devices) * devices
     changes = [
         Relaxation("global_batch", f"global batch {n} is divisible by {devices} devices")
@@ -82,7 +86,9 @@ def _changes(situation: Situation) -> Iterator[_Change]:
         ("engine.moment_dtype", "bf16"),
     ):
         if options.get(key) != value:
-            yield from with_job(f"{key}={str(value).lower()}", job.model_copy(update={"options": options | {key: value}}))
+            yield from with_job(
+                f"{key}={str(value).lower()}", job.model_copy(update={"options": options | {key: value}})
+            )
     if situation.cluster.is_homogeneous and len(situation.cluster.groups) == 1:
         factor = 2
         while factor <= MAX_DEVICE_FACTOR:
@@ -93,7 +99,9 @@ def _changes(situation: Situation) -> Iterator[_Change]:
             length = max(job.seq_len // part, 1)
             yield from with_job(f"seq_len={length}", job.model_copy(update={"seq_len": length}))
     if job.optimizer.value == "adamw":
-        yield from with_job("optimizer=adam8bit", job.model_validate(job.model_dump() | {"optimizer": "adam8bit"}))
+        yield from with_job(
+            "optimizer=adam8bit", job.model_validate(job.model_dump() | {"optimizer": "adam8bit"})
+        )
 
 
 def _more_devices(situation: Situation, factor: int) -> Iterator[_Change]:
@@ -108,7 +116,11 @@ def _more_devices(situation: Situation, factor: int) -> Iterator[_Change]:
 def _try(change: _Change, search: SearchRequest) -> Relaxation | None:
     """A relaxation whose leanest layouts fit, with the best step among them; larger device counts only once."""
     best = leanest(change.situation, search)
-    if best is None or best.verdict == "does_not_fit" or (best.verdict == "at_risk" and not search.allow_at_risk):
+    if (
+        best is None
+        or best.verdict == "does_not_fit"
+        or (best.verdict == "at_risk" and not search.allow_at_risk)
+    ):
         return None
     memory = best.memory
     detail = (
@@ -119,7 +131,7 @@ def _try(change: _Change, search: SearchRequest) -> Relaxation | None:
 
 
 def leanest(situation: Situation, search: SearchRequest) -> Prediction | None:
-    """The prediction of the layout with the least peak, everything recomputed that may be; a fast one if several fit."""
+    """The layout with the least peak, everything recomputed that may be; the fastest if several fit."""
     context = Context.of(situation, allow_at_risk=search.allow_at_risk)
     restrictions = read_restrictions(search.pins, search.bans)
     candidates = enumerate_candidates(situation.engine, context.facts, restrictions)
@@ -127,7 +139,9 @@ def leanest(situation: Situation, search: SearchRequest) -> Prediction | None:
     for batch in candidates.batches:
         if batch.size == 0:
             continue
-        chosen = np.argsort(_least_bytes(mesh_sums(context.pricer, batch), batch.pp), kind="stable")[:TRIED_MESHES]
+        chosen = np.argsort(_least_bytes(mesh_sums(context.pricer, batch), batch.pp), kind="stable")[
+            :TRIED_MESHES
+        ]
         few = batch.take(chosen)
         priced = context.pricer.price(few)
         rules = batch_rules(context.pricer, priced)

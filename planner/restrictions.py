@@ -9,7 +9,21 @@ from cost_models.schedule.names import ScheduleName
 from cost_models.specs.recompute import ALL_LAYERS, Recompute, parse_recompute
 from cost_models.suggest import did_you_mean
 
-SEARCHED = ("tp", "cp", "pp", "vpp", "ep", "etp", "dp", "dp_replicate", "zero", "mbs", "sp", "schedule", "recompute")
+SEARCHED = (
+    "tp",
+    "cp",
+    "pp",
+    "vpp",
+    "ep",
+    "etp",
+    "dp",
+    "dp_replicate",
+    "zero",
+    "mbs",
+    "sp",
+    "schedule",
+    "recompute",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +100,24 @@ def _number(key: str, value: object, pointer: str) -> int:
     if key not in SEARCHED:
         known = ", ".join(SEARCHED)
         raise BadInput(
-            f"unknown search key {key:.60}; {did_you_mean(key, SEARCHED)}known: {known}", pointer=pointer, allowed=SEARCHED
+            f"unknown search key {key:.60}; {did_you_mean(key, SEARCHED)}known: {known}",
+            pointer=pointer,
+            allowed=SEARCHED,
         )
     text = str(value).strip().lower()
     if key == "schedule":
         names = tuple(s.value for s in ScheduleName)
         if text not in names:
-            raise BadInput(f"unknown schedule {text:.60}; use {', '.join(names)}", pointer=pointer, allowed=names)
+            raise BadInput(
+                f"unknown schedule {text:.60}; use {', '.join(names)}", pointer=pointer, allowed=names
+            )
         return SCHEDULES.index(ScheduleName(text))
     if key == "sp":
         if text not in ("true", "false", "0", "1"):
             raise BadInput(f"sp={text:.60} is not true or false; use sp=true or sp=false", pointer=pointer)
         return int(text in ("true", "1"))
     if not text.isdigit() or (int(text) < 1 and key != "zero") or len(text) > 9:
-        raise BadInput(f"{key}={text:.60} is not a whole number of at least 1; use for example {key}=2", pointer=pointer)
+        raise BadInput(
+            f"{key}={text:.60} is not a whole number of at least 1; use for example {key}=2", pointer=pointer
+        )
     return int(text)

@@ -1,6 +1,13 @@
 """Training frameworks: what each does with memory, precision, overlap, schedule and legality."""
 
-from cost_models.engines.base import Engine, OverlapPolicy, StateBytes, SyncPlan, local_elements, option_values
+from cost_models.engines.base import (
+    Engine,
+    OverlapPolicy,
+    StateBytes,
+    SyncPlan,
+    local_elements,
+    option_values,
+)
 from cost_models.engines.complete import complete
 from cost_models.engines.megatron import Megatron
 from cost_models.engines.rules import Facts

@@ -46,8 +46,8 @@ class StateBytes:
 class SyncPlan:
     """How gradients and parameters travel over data-parallel ranks, in bytes per local element.
 
-    Once a step: `reduce_scatter`, `all_reduce`, `all_gather`. Once a micro-batch (sharded engines): `gathers` all-gathers
-    of `gather` bytes and one reduce-scatter of `micro_reduce` bytes.
+    Once a step: `reduce_scatter`, `all_reduce`, `all_gather`. Once a micro-batch (sharded engines): all-gathers of
+    `forward_gather` and `backward_gather` bytes and one reduce-scatter of `micro_reduce` bytes.
     """
 
     reduce_scatter: Num = 0.0
@@ -69,7 +69,9 @@ class OverlapPolicy:
     sync_overlap: float
     sync_exposed_min: float
     gather_exposed: float
-    micro_overlap: float  # share of a layer's own compute that its parameter gathers and reductions can hide behind
+    micro_overlap: (
+        float  # share of a layer's own compute that its parameter gathers and reductions can hide behind
+    )
     send_shown: float  # share of a boundary tensor's send that the stage itself waits for, interleaved
     send_shown_plain: float = 1.0  # the same without interleaving
 
@@ -143,7 +145,9 @@ class Engine(ABC):
     def violations(self, facts: Facts, strategy: Strategy) -> tuple[Violation, ...]:
         """Broken rules of one complete strategy, each with the numbers and the nearest legal values."""
         meshes = batch_of([strategy], mesh_key(strategy))
-        found = [r.explain(facts, meshes.row(0), strategy) for r in self.rules() if r.broken(facts, meshes)[0]]
+        found = [
+            r.explain(facts, meshes.row(0), strategy) for r in self.rules() if r.broken(facts, meshes)[0]
+        ]
         return tuple(found) or stage_violations(facts, strategy, self.space(facts.model, facts.job))
 
     def check_strategy(self, facts: Facts, strategy: Strategy) -> None:

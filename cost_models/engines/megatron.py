@@ -75,7 +75,9 @@ class Megatron(Engine):
         weight = job.precision.activation_bytes
         gradient = DTYPE_BYTES[self.settings.grad_dtype]
         master = 4.0 if weight < 4.0 else 0.0
-        optimizer = (master + moment_bytes(job.optimizer, self.settings.moment_dtype)) / self._shard_ways(group, meshes)
+        optimizer = (master + moment_bytes(job.optimizer, self.settings.moment_dtype)) / self._shard_ways(
+            group, meshes
+        )
         traffic = 2.0 * optimizer + (gradient + weight) / self._shard_ways(group, meshes) + gradient
         return StateBytes(weight, gradient, optimizer, np.zeros(meshes.size), traffic)
 
@@ -112,8 +114,16 @@ class Megatron(Engine):
         """Megatron's own refusals beside the common ones."""
         arguments = "megatron/training/arguments.py"
         rules = (
-            only("megatron_zero", "zero", (0, 1), "needs Megatron-FSDP, which is not modelled in this version", arguments),
-            fixed("megatron_gpipe", arguments, _gpipe, "Megatron-LM has no gpipe schedule", ("schedule=1f1b",)),
+            only(
+                "megatron_zero",
+                "zero",
+                (0, 1),
+                "needs Megatron-FSDP, which is not modelled in this version",
+                arguments,
+            ),
+            fixed(
+                "megatron_gpipe", arguments, _gpipe, "Megatron-LM has no gpipe schedule", ("schedule=1f1b",)
+            ),
             fixed(
                 "megatron_replicas",
                 "distributed optimizer instances are not modelled in this version",
@@ -165,6 +175,8 @@ def _kv_replication() -> Rule:
         tp = mesh["tp"]
         heads = next(h for h in facts.kv_heads if h % tp and tp % h)
         legal = tuple(t for t in range(1, max(facts.heads) + 1) if heads % t == 0 or t % heads == 0)
-        return f"num_query_groups {heads} is neither a multiple nor a divisor of tp {tp}", nearest_values("tp", legal, tp)
+        return f"num_query_groups {heads} is neither a multiple nor a divisor of tp {tp}", nearest_values(
+            "tp", legal, tp
+        )
 
     return Rule("kv_heads_tp", "megatron-core 0.16 transformer_config.py", broken, sentence)

@@ -36,6 +36,8 @@ class MegatronOptions(EngineOptions):
 class TorchOptions(EngineOptions):
     """Engines on plain torch.distributed: compilation, bucket overlap, kernels left unfused when eager."""
 
+    param_dtype: Literal["fp32", "bf16"] = "fp32"
+    """bf16 is pure bf16 training: gradients and moments follow the parameters, and there is no master copy."""
     compile: bool = False
     overlap: bool = True
     bucket_bytes: Annotated[float, Field(gt=0, le=1e11)] = 25 * 1024 * 1024

@@ -49,7 +49,9 @@ class Facts:
     @cached_property
     def widths(self) -> tuple[int, ...]:
         """Different widths of dense feed-forward layers."""
-        return tuple(sorted({op.width for op in self.operators if isinstance(op, Activation) and not op.expert_top_k}))
+        return tuple(
+            sorted({op.width for op in self.operators if isinstance(op, Activation) and not op.expert_top_k})
+        )
 
     @cached_property
     def expert_widths(self) -> tuple[int, ...]:
@@ -125,8 +127,10 @@ def _world_sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> t
     inner = mesh["tp"] * mesh["cp"] * mesh["pp"]
     devices = facts.cluster.num_devices
     product = f"tp {mesh['tp']} x cp {mesh['cp']} x pp {mesh['pp']} x dp {mesh['dp']} = {inner * mesh['dp']}"
-    nearest = (f"dp {devices // inner}",) if devices % inner == 0 else nearest_values(
-        "tp x cp x pp", divisors(devices), inner
+    nearest = (
+        (f"dp {devices // inner}",)
+        if devices % inner == 0
+        else nearest_values("tp x cp x pp", divisors(devices), inner)
     )
     return f"{product} is not the cluster's {devices} devices", nearest
 
@@ -138,7 +142,9 @@ def _batch(facts: Facts, meshes: MeshBatch) -> Bool:
 
 def _batch_sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
     batch, mbs, dp = facts.job.global_batch, mesh["mbs"], mesh["dp"]
-    return f"global batch {batch} is not divisible by mbs {mbs} x dp {dp} = {mbs * dp}", nearest_batches(batch, mbs * dp)
+    return f"global batch {batch} is not divisible by mbs {mbs} x dp {dp} = {mbs * dp}", nearest_batches(
+        batch, mbs * dp
+    )
 
 
 def nearest_batches(batch: int, unit: int) -> tuple[str, ...]:
@@ -153,7 +159,9 @@ def _data_parallel(facts: Facts, meshes: MeshBatch) -> Bool:
     return bad
 
 
-def _data_parallel_sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
+def _data_parallel_sentence(
+    facts: Facts, mesh: dict[str, int], strategy: Strategy
+) -> tuple[str, tuple[str, ...]]:
     shard, replicate, dp = mesh["dp_shard"], mesh["dp_replicate"], mesh["dp"]
     return (
         f"dp_shard {shard} x dp_replicate {replicate} = {shard * replicate} is not dp {dp}",
@@ -166,8 +174,12 @@ def _experts_need_moe(facts: Facts, meshes: MeshBatch) -> Bool:
     return wide & (not facts.model.is_moe)
 
 
-def _experts_need_moe_sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
-    return f"ep {mesh['ep']} and etp {mesh['etp']} given, but {facts.model.name} has no experts", ("ep 1, etp 1",)
+def _experts_need_moe_sentence(
+    facts: Facts, mesh: dict[str, int], strategy: Strategy
+) -> tuple[str, tuple[str, ...]]:
+    return f"ep {mesh['ep']} and etp {mesh['etp']} given, but {facts.model.name} has no experts", (
+        "ep 1, etp 1",
+    )
 
 
 def _expert_group(facts: Facts, meshes: MeshBatch) -> Bool:
@@ -176,7 +188,9 @@ def _expert_group(facts: Facts, meshes: MeshBatch) -> Bool:
     return bad
 
 
-def _expert_group_sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
+def _expert_group_sentence(
+    facts: Facts, mesh: dict[str, int], strategy: Strategy
+) -> tuple[str, tuple[str, ...]]:
     ranks = mesh["tp"] * mesh["cp"] * mesh["dp"]
     legal = tuple(d for d in divisors(ranks // mesh["etp"]) if facts.model.num_experts % d == 0)
     return (
@@ -227,7 +241,9 @@ def _schedule_breaks(schedule: int, pp: int, vpp: int, micro_batches: int) -> bo
 def _schedule_sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
     if not strategy.schedule.is_modelled:
         modelled = tuple(s.value for s in ScheduleName if s.is_modelled)
-        return f"schedule {strategy.schedule.value} is not modelled in this version", (f"one of {', '.join(modelled)}",)
+        return f"schedule {strategy.schedule.value} is not modelled in this version", (
+            f"one of {', '.join(modelled)}",
+        )
     micro = strategy.num_micro_batches(facts.job.global_batch)
     first = schedule_violations(strategy.schedule, mesh["pp"], mesh["vpp"], micro)[0]
     return first.message, tuple(str(n) for n in first.nearest)
@@ -289,7 +305,9 @@ def only(name: str, axis: str, allowed: tuple[int, ...], why: str, source: str) 
         bad: Bool = ~np.isin(values, allowed)
         return bad
 
-    return fixed(name, source, broken, f"{axis} {{{axis}}} {why}", (f"{axis} {' or '.join(map(str, allowed))}",))
+    return fixed(
+        name, source, broken, f"{axis} {{{axis}}} {why}", (f"{axis} {' or '.join(map(str, allowed))}",)
+    )
 
 
 def common_rules() -> tuple[Rule, ...]:
@@ -306,10 +324,22 @@ def common_rules() -> tuple[Rule, ...]:
             ("tp 1, cp 1",),
         ),
         divides("heads_tp", "tp", "num_attention_heads", lambda f: f.heads, core),
-        divides("state_groups_tp", "tp", "state-space groups", lambda f: f.state_groups, "megatron/core/ssm/mamba_mixer.py"),
+        divides(
+            "state_groups_tp",
+            "tp",
+            "state-space groups",
+            lambda f: f.state_groups,
+            "megatron/core/ssm/mamba_mixer.py",
+        ),
         divides("ffn_tp", "tp", "intermediate_size", lambda f: f.widths, "column-parallel linears"),
         Rule("experts_need_moe", core, _experts_need_moe, _experts_need_moe_sentence),
-        divides("experts_ep", "ep", "number of experts", lambda f: (f.model.num_experts,) if f.model.is_moe else (), core),
+        divides(
+            "experts_ep",
+            "ep",
+            "number of experts",
+            lambda f: (f.model.num_experts,) if f.model.is_moe else (),
+            core,
+        ),
         divides("expert_ffn_etp", "etp", "expert width", lambda f: f.expert_widths, core),
         Rule("expert_ranks", core, _expert_group, _expert_group_sentence),
         Rule("batch", "megatron/core/num_microbatches_calculator.py", _batch, _batch_sentence),

@@ -44,29 +44,43 @@ class TorchFamily(Engine):
             dropout=options.dropout,
         )
 
+    def _parameter_bytes(self) -> float:
+        return DTYPE_BYTES[self.settings.param_dtype]
+
+    def _gradient_bytes(self) -> float:
+        pure = self.settings.param_dtype == "bf16"
+        return DTYPE_BYTES["bf16" if pure else self.settings.grad_dtype]
+
+    def _moment_bytes(self, job: Job) -> float:
+        pure = self.settings.param_dtype == "bf16" and self.settings.moment_dtype == "fp32"
+        return moment_bytes(job.optimizer, "bf16" if pure else self.settings.moment_dtype)
+
     def state_bytes(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> StateBytes:
-        """By ZeRO stage: 0 and 1 keep a compute-dtype copy beside the fp32 master; 2 and 3 shard everything at rest,
-        and 2 also keeps the gathered parameters from forward to backward."""
-        weight, zero = job.precision.activation_bytes, meshes.zero
-        ways = _ways(group, meshes)
-        moments = moment_bytes(job.optimizer, self.settings.moment_dtype)
-        master = 4.0 if weight < 4.0 else 0.0
-        gradient = DTYPE_BYTES[self.settings.grad_dtype]
-        at_rest = zero >= 2
-        held = np.where(zero == 2, weight, 0.0)
-        weights = np.where(at_rest, 4.0 / ways + held, weight)
-        gradients = np.where(at_rest, gradient / ways, gradient)
-        optimizer = np.where(at_rest, moments / ways, np.where(zero == 1, (master + moments) / ways, master + moments))
+        """Bytes by ZeRO stage.
+
+        0 and 1 keep a compute-dtype copy beside the master parameters; 2 and 3 shard everything at rest, and 2 also
+        keeps the gathered parameters from forward to backward. foreach optimizers make one more copy of the shard.
+        """
+        zero, ways = meshes.zero, _ways(group, meshes)
+        stored, gradient, moments = self._parameter_bytes(), self._gradient_bytes(), self._moment_bytes(job)
+        weight = min(job.precision.activation_bytes, stored)
+        master = stored if weight < stored else 0.0
         shard = np.where(zero >= 1, ways, 1.0)
-        # foreach optimizers materialise one more copy of the moments' update per bucket of parameters
-        transient = np.where(at_rest, 4.0 / ways, 4.0 / shard)
-        traffic = 2.0 * (4.0 + moments) / shard + 2.0 * gradient / shard + weight
-        return StateBytes(weights, gradients, optimizer, transient, traffic)
+        at_rest = zero >= 2
+        weights = np.where(at_rest, stored / ways + np.where(zero == 2, weight, 0.0), weight)
+        optimizer = np.where(at_rest, moments / ways, (master + moments) / shard)
+        gradients = np.where(at_rest, gradient / ways, gradient)
+        traffic = 2.0 * (stored + moments) / shard + 2.0 * gradient / shard + weight
+        return StateBytes(weights, gradients, optimizer, stored / shard, traffic)
 
     def sync_plan(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> SyncPlan:
-        """ZeRO-0: all-reduce once a step; 1: reduce-scatter and gather; 2 and 3: gathers and reductions per micro-batch,
-        and for replicated shards (HSDP) an all-reduce of the shard once a step."""
-        gradient, weight, zero = DTYPE_BYTES[self.settings.grad_dtype], job.precision.activation_bytes, meshes.zero
+        """Traffic by ZeRO stage.
+
+        0: all-reduce once a step; 1: reduce-scatter and gather; 2 and 3: gathers and reductions per micro-batch, and
+        for replicated shards (HSDP) an all-reduce of the shard once a step.
+        """
+        gradient, zero = self._gradient_bytes(), meshes.zero
+        weight = min(job.precision.activation_bytes, self._parameter_bytes())
         return SyncPlan(
             reduce_scatter=np.where(zero == 1, gradient, 0.0),
             all_reduce=np.where(zero == 0, gradient, 0.0),
@@ -84,7 +98,13 @@ class TorchFamily(Engine):
         """[Empirical] typical shares of bucketed reduction and prefetch."""
         on = self.settings.overlap
         return OverlapPolicy(
-            hidden={"tp_gemm": 0.0, "tp_wgrad_gather": 0.0, "tp_wgrad": 0.5, "ep_dispatch": 0.0, "cp_ring": 0.7},
+            hidden={
+                "tp_gemm": 0.0,
+                "tp_wgrad_gather": 0.0,
+                "tp_wgrad": 0.5,
+                "ep_dispatch": 0.0,
+                "cp_ring": 0.7,
+            },
             sync_overlap=0.7 if on else 0.0,
             sync_exposed_min=0.05 if on else 1.0,
             gather_exposed=1.0,
@@ -95,7 +115,10 @@ class TorchFamily(Engine):
     def rules(self) -> tuple[Rule, ...]:
         """DTensor shards key/value heads whole."""
         source = "torch.distributed.tensor: attention heads are divided whole"
-        return (*super().rules(), divides("kv_heads_tp", "tp", "num_key_value_heads", lambda f: f.kv_heads, source))
+        return (
+            *super().rules(),
+            divides("kv_heads_tp", "tp", "num_key_value_heads", lambda f: f.kv_heads, source),
+        )
 
 
 class Torch(TorchFamily):
@@ -161,7 +184,13 @@ class Fsdp2(TorchFamily):
         """Always sharded; pipelines belong to the torch engine."""
         return (
             *super().rules(),
-            only("fsdp2_zero", "zero", (2, 3), "is not sharded: use the ddp or torch engine", "torch.distributed.fsdp"),
+            only(
+                "fsdp2_zero",
+                "zero",
+                (2, 3),
+                "is not sharded: use the ddp or torch engine",
+                "torch.distributed.fsdp",
+            ),
             only("fsdp2_pp", "pp", (1,), "needs the torch engine", "torch.distributed.fsdp"),
             only("fsdp2_ep", "ep", (1,), "needs the torch engine", "torch.distributed.fsdp"),
             only("fsdp2_etp", "etp", (1,), "needs the torch engine", "torch.distributed.fsdp"),
@@ -184,16 +213,19 @@ class Ddp(TorchFamily):
         return Space((0,), ("1f1b",), ((),), pipeline=False, tensor=False, context=False, expert=False)
 
     def state_bytes(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> StateBytes:
-        """fp32 parameters, fp32 gradients, moments; autocast's cached weight copies last until backward."""
-        moments = moment_bytes(job.optimizer, self.settings.moment_dtype)
-        cast_copy = job.precision.activation_bytes if job.precision.activation_bytes < 4.0 else 0.0
+        """Parameters, gradients (views of the buckets), moments; autocast keeps weight copies until backward."""
+        stored, gradient, moments = self._parameter_bytes(), self._gradient_bytes(), self._moment_bytes(job)
+        compute = job.precision.activation_bytes
+        cast_copy = compute if compute < stored else 0.0
         full = np.ones(meshes.size)
-        traffic = (3.0 * 4.0 + 2.0 * moments) * full
-        return StateBytes((4.0 + cast_copy) * full, 4.0 * full, moments * full, 4.0 * full, traffic)
+        traffic = (2.0 * stored + 2.0 * moments + gradient) * full
+        return StateBytes(
+            (stored + cast_copy) * full, gradient * full, moments * full, stored * full, traffic
+        )
 
     def sync_plan(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> SyncPlan:
-        """One all-reduce of fp32 gradients a step."""
-        return SyncPlan(all_reduce=np.full(meshes.size, 4.0))
+        """One all-reduce of the gradients a step."""
+        return SyncPlan(all_reduce=np.full(meshes.size, self._gradient_bytes()))
 
     def rules(self) -> tuple[Rule, ...]:
         """Every axis but data parallel is 1."""

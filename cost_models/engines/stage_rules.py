@@ -9,7 +9,7 @@ from cost_models.specs.strategy import Strategy
 
 
 def even_stages(num_blocks: int, num_stages: int) -> tuple[int, ...]:
-    """Blocks per virtual stage, as even as they go, the larger ones in the middle (the ends hold embedding and head)."""
+    """Blocks per virtual stage, as even as they go, the larger ones in the middle (the ends hold more beside)."""
     base, extra = divmod(num_blocks, num_stages)
     sizes = [base] * num_stages
     order = sorted(range(num_stages), key=lambda i: (-min(i, num_stages - 1 - i), i))
@@ -28,13 +28,16 @@ def _stages(facts: Facts, strategy: Strategy, space: Space) -> Iterator[Violatio
     even = "+".join(str(n) for n in even_stages(blocks, wanted))
     source = "megatron/core/transformer/transformer_block.py get_num_layers_to_build"
     if len(strategy.stages) != wanted:
-        detail = f"stages names {len(strategy.stages)} virtual stages, but pp {strategy.pp} x vpp {strategy.vpp} = {wanted}"
+        named = len(strategy.stages)
+        detail = f"stages names {named} virtual stages, but pp {strategy.pp} x vpp {strategy.vpp} = {wanted}"
         yield Violation("stages_count", detail, (f"stages={even}",), source)
     elif sum(strategy.stages) != blocks:
         detail = f"stages sum to {sum(strategy.stages)} layers, but {facts.model.name} has {blocks}"
         yield Violation("stages_sum", detail, (f"stages={even}",), source)
     elif space.uniform_chunks and strategy.vpp > 1 and len(set(strategy.stages)) > 1:
-        detail = f"uneven stages {'+'.join(map(str, strategy.stages))} with vpp {strategy.vpp} are not accepted"
+        detail = (
+            f"uneven stages {'+'.join(map(str, strategy.stages))} with vpp {strategy.vpp} are not accepted"
+        )
         yield Violation("stages_uneven_interleaved", detail, ("vpp 1",), source)
 
 
@@ -43,17 +46,26 @@ def _recompute(facts: Facts, strategy: Strategy, space: Space) -> Iterator[Viola
     for scope in strategy.recompute.scopes:
         if scope not in known:
             nearest = (f"one of {', '.join(known)}",) if known else ("recompute=none", "recompute=full")
-            yield Violation("recompute_scope", f"{facts.model.name} has no recompute scope {scope!r:.60}", nearest)
+            yield Violation(
+                "recompute_scope", f"{facts.model.name} has no recompute scope {scope!r:.60}", nearest
+            )
     full = strategy.recompute.full
     if not space.full_recompute and full:
         yield Violation("recompute_full", "full recompute is not available here", ("recompute=none",))
     if isinstance(full, tuple):
         if len(full) != len(strategy.stages):
             detail = f"recompute=full names {len(full)} counts for {len(strategy.stages)} virtual stages"
-            yield Violation("recompute_count", detail, ("one number for all", f"{len(strategy.stages)} numbers"))
+            yield Violation(
+                "recompute_count", detail, ("one number for all", f"{len(strategy.stages)} numbers")
+            )
         elif space.uniform_full and len(set(strategy.full_layers())) > 1:
             detail = "this engine takes one --recompute-num-layers for all stages, not one per stage"
-            yield Violation("recompute_per_stage", detail, (f"recompute=full:{max(full)}",), "megatron/training/arguments.py")
+            yield Violation(
+                "recompute_per_stage",
+                detail,
+                (f"recompute=full:{max(full)}",),
+                "megatron/training/arguments.py",
+            )
     if strategy.recompute.scopes and full:
         detail = f"recompute={strategy.recompute.text()} mixes full and selective"
         source = "megatron/training/arguments.py: recompute_granularity is full or selective"
@@ -62,4 +74,6 @@ def _recompute(facts: Facts, strategy: Strategy, space: Space) -> Iterator[Viola
 
 def _offload(strategy: Strategy) -> Iterator[Violation]:
     if strategy.offload != "none":
-        yield Violation("offload", f"offload={strategy.offload:.60} is not modelled in this version", ("offload=none",))
+        yield Violation(
+            "offload", f"offload={strategy.offload:.60} is not modelled in this version", ("offload=none",)
+        )

@@ -105,7 +105,9 @@ class Attention(Operator):
             )
         scores = self._scores(at)
         flops = 2.0 * scores * (self.qk_dim + self.v_dim)
-        passes = scores * (2.0 * style.compute_bytes + (8.0 if style.softmax_fp32_copy else style.compute_bytes))
+        passes = scores * (
+            2.0 * style.compute_bytes + (8.0 if style.softmax_fp32_copy else style.compute_bytes)
+        )
         heads = at.sequences * self.heads / at.tp
         return (
             Kernel(Phase.FORWARD, KernelKind.GEMM, flops, moved, m, n, k, heads),
@@ -121,7 +123,11 @@ class Attention(Operator):
         held = [Tensor(names[0], q), Tensor(names[1], k), Tensor(names[2], v)]
         if style.flash_attention:
             lse = at.tokens * self.heads / at.tp
-            return (*held, Tensor(self.name, self.elements_out(at)), Tensor(f"{self.name}.lse", lse, DtypeRole.FP32))
+            return (
+                *held,
+                Tensor(self.name, self.elements_out(at)),
+                Tensor(f"{self.name}.lse", lse, DtypeRole.FP32),
+            )
         scores = self._scores(at)
         held.append(Tensor(f"{self.name}.probabilities", scores))
         if style.softmax_fp32_copy:

@@ -37,7 +37,7 @@ class Conv2d(Operator):
     bias: bool = False
 
     def parameters(self) -> tuple[ParameterGroup, ...]:
-        """out x in / groups x kernel^2, and a bias."""
+        """Out x in / groups x kernel^2, and a bias."""
         weight = self.out_channels * self.in_channels // self.groups * self.kernel_size**2
         found = [ParameterGroup(f"{self.name}.weight", weight)]
         if self.bias:

@@ -80,14 +80,20 @@ class Linear(Operator):
         """One weight per part, and biases (divided with the outputs under column, whole otherwise)."""
         split = Split.NONE if self.split == "replicated" else Split.TP
         groups = [
-            ParameterGroup(f"{self.name}.{p.name}", self.in_features * p.features, split, max_shards=p.max_shards)
+            ParameterGroup(
+                f"{self.name}.{p.name}", self.in_features * p.features, split, max_shards=p.max_shards
+            )
             for p in self.parts
         ]
         if self.bias:
             bias_split = Split.TP if self.split == "column" else Split.NONE
             groups += [
                 ParameterGroup(
-                    f"{self.name}.{p.name}.bias", p.features, bias_split, max_shards=p.max_shards, matrix=False
+                    f"{self.name}.{p.name}.bias",
+                    p.features,
+                    bias_split,
+                    max_shards=p.max_shards,
+                    matrix=False,
                 )
                 for p in self.parts
             ]
@@ -135,7 +141,9 @@ class Linear(Operator):
                 Message(Phase.FORWARD, gather, Axis.TP, with_sp, overlap_class="tp_gemm"),
                 Message(Phase.INPUT_GRADIENT, scatter, Axis.TP, with_sp, overlap_class="tp_gemm"),
                 Message(Phase.WEIGHT_GRADIENT, gather, Axis.TP, with_sp, overlap_class="tp_wgrad_gather"),
-                Message(Phase.INPUT_GRADIENT, Collective.ALL_REDUCE, Axis.TP, without, overlap_class="tp_wgrad"),
+                Message(
+                    Phase.INPUT_GRADIENT, Collective.ALL_REDUCE, Axis.TP, without, overlap_class="tp_wgrad"
+                ),
             )
             return found
         return (

@@ -40,7 +40,9 @@ class LmHead(Operator):
         """The output matrix and its bias."""
         rows = self.vocab_size
         found = [
-            ParameterGroup(f"{self.name}.weight", rows * self.width, Split.VOCABULARY, rows=rows, tie=self.tie)
+            ParameterGroup(
+                f"{self.name}.weight", rows * self.width, Split.VOCABULARY, rows=rows, tie=self.tie
+            )
         ]
         if self.bias:
             found.append(ParameterGroup(f"{self.name}.bias", rows, Split.VOCABULARY, rows=rows, matrix=False))
@@ -80,7 +82,7 @@ class LmHead(Operator):
         )
 
     def transient(self, at: Shard, style: Style) -> Transient:
-        """Logits forward (a chunk of them where the loss is chunked); gradients of input and gathered input backward."""
+        """Logits forward (a chunk of them where the loss is chunked); their gradient and the input's backward."""
         logits = at.tokens * self._columns(at, style) / style.cross_entropy_chunks * style.compute_bytes
         inside = self.elements_in(at) * style.compute_bytes
         return Transient(logits, logits + inside)

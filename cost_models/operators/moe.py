@@ -100,10 +100,13 @@ class _Exchange(Operator):
         moved = self._copies(at, style) * style.compute_bytes
         return memory_kernels(4.0 * moved, 4.0 * moved)
 
-    def _exchange(self, at: Shard, style: Style, forward_bytes: float, backward_bytes: float) -> tuple[Message, ...]:
-        sent = at.sp_tokens * self.top_k * self.hidden * at.load
+    def _exchange(
+        self, at: Shard, style: Style, forward_bytes: float, backward_bytes: float
+    ) -> tuple[Message, ...]:
+        sent: Num = at.sp_tokens * self.top_k * self.hidden * at.load
         fan_out = self.top_k if style.deduplicated_dispatch else 0
-        etp = at.sp_tokens * self.top_k * self.hidden * at.etp * style.compute_bytes * (np.asarray(at.etp) > 1)
+        rows = at.sp_tokens * self.top_k * self.hidden * at.etp
+        etp = np.where(np.asarray(at.etp) > 1, rows * style.compute_bytes, 0.0)
         forward, backward = Phase.FORWARD, Phase.INPUT_GRADIENT
         to_all, cls = Collective.ALL_TO_ALL, "ep_dispatch"
         inward = isinstance(self, Dispatch)
@@ -160,12 +163,14 @@ class GroupedLinear(Operator):
     bias: bool = False
 
     def parameters(self) -> tuple[ParameterGroup, ...]:
-        """experts x in x out."""
+        """Experts x in x out."""
         weight = self.experts * self.in_features * self.out_features
         found = [ParameterGroup(f"{self.name}.weight", weight, Split.EXPERT)]
         if self.bias:
             found.append(
-                ParameterGroup(f"{self.name}.bias", self.experts * self.out_features, Split.EXPERT, matrix=False)
+                ParameterGroup(
+                    f"{self.name}.bias", self.experts * self.out_features, Split.EXPERT, matrix=False
+                )
             )
         return tuple(found)
 

@@ -66,7 +66,9 @@ class Norm(Operator):
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
         """Its input and fp32 statistics; unfused RMSNorm keeps an fp32 copy and the normalised tensor instead."""
         elements, rows = self.elements_in(at), self._groups(at)
-        statistics = Tensor(f"{self.name}.rstd", rows * (2.0 if self.kind == "layer" else 1.0), DtypeRole.FP32)
+        statistics = Tensor(
+            f"{self.name}.rstd", rows * (2.0 if self.kind == "layer" else 1.0), DtypeRole.FP32
+        )
         if style.fused_norm or self.kind == "layer":
             return (Tensor(self.inputs[0], elements), statistics)
         return (

@@ -27,8 +27,10 @@ class CausalConv(Operator):
     bias: bool = True
 
     def parameters(self) -> tuple[ParameterGroup, ...]:
-        """channels x kernel_size, and a bias."""
-        found = [ParameterGroup(f"{self.name}.weight", self.channels * self.kernel_size, Split.TP, matrix=False)]
+        """Channels x kernel_size, and a bias."""
+        found = [
+            ParameterGroup(f"{self.name}.weight", self.channels * self.kernel_size, Split.TP, matrix=False)
+        ]
         if self.bias:
             found.append(ParameterGroup(f"{self.name}.bias", self.channels, Split.TP, matrix=False))
         return tuple(found)
@@ -92,10 +94,11 @@ class StateSpaceScan(Operator):
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
         """Its inputs, and the fp32 states between chunks."""
         states = at.tokens / self.chunk * self.heads * self.head_dim * self.state / at.tp
-        return (Tensor(self.inputs[0], self.elements_in(at)), Tensor(f"{self.name}.states", states, DtypeRole.FP32))
+        return (
+            Tensor(self.inputs[0], self.elements_in(at)),
+            Tensor(f"{self.name}.states", states, DtypeRole.FP32),
+        )
 
     def model_flops(self, at: Shard) -> Num:
         """FLOPs of the chunked algorithm (no common convention counts them; stated in the docs)."""
         return at.sequences * at.seq_len * self._flops_per_token()
-
-

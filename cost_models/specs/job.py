@@ -124,7 +124,8 @@ def resolve_job(request: JobRequest, model: ModelSpec) -> Job:
             )
     elif request.seq_len is None:
         raise InvalidJob(
-            f"no sequence length for {model.name}; give --seq-len (tokens per sequence)", pointer="/job/seq_len"
+            f"no sequence length for {model.name}; give --seq-len (tokens per sequence)",
+            pointer="/job/seq_len",
         )
     seq_len = request.seq_len or 1
     return Job(

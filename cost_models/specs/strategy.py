@@ -49,7 +49,9 @@ class StrategyRequest(Frozen):
             try:
                 return tuple(int(part) for part in value.split("+"))
             except ValueError:
-                raise ValueError(f"stages={value!r:.80} is not layers joined by +, as in 20+20+21+19") from None
+                raise ValueError(
+                    f"stages={value!r:.80} is not layers joined by +, as in 20+20+21+19"
+                ) from None
         return value
 
     @field_validator("order", mode="before")
@@ -126,7 +128,9 @@ class Strategy:
         """The short name for people: degrees above 1, micro-batch, schedule, recompute."""
         degrees = {k: getattr(self, k) for k in ("tp", "cp", "pp", "vpp", "ep", "etp", "dp")}
         shown = " ".join(f"{k.upper()}{n}" for k, n in degrees.items() if n > 1) or "1 device"
-        return f"{shown} ZeRO-{self.zero} mbs {self.mbs} {self.schedule.value} recompute {self.recompute.text()}"
+        return (
+            f"{shown} ZeRO-{self.zero} mbs {self.mbs} {self.schedule.value} recompute {self.recompute.text()}"
+        )
 
 
 def _text(value: object) -> str:

@@ -13,8 +13,8 @@ tail, at least the mean over ranks, and the per-step constant; stragglers multip
 
 R, for the most frequent kind of block alone (L of them; the others are taken to weigh nothing): rank i holds x_i blocks
 with n_i micro-batches in flight, s static bytes each, a saved or f saved under full recompute. Blocks that fit without
-recompute: c_i = M / (s + n_i a). Each further block needs (s + n_i a) / (n_i (a - f)) recomputed ones, at most until all
-are: M / (s + n_i f). Filling the cheapest ranks first gives the least number, a fractional knapsack; where even that
+recompute: c_i = M / (s + n_i a). Each further block needs (s + n_i a) / (n_i (a - f)) recomputed ones, at most until
+all are: M / (s + n_i f). Filling the cheapest ranks first gives the least number, a fractional knapsack; where even that
 holds fewer than L blocks, the mesh is out of memory. For interleaving n_i is the largest count that every chunk of some
 Pareto vector reaches, so that no distribution of blocks over chunks can do with less.
 """
@@ -73,7 +73,7 @@ def mesh_sums(pricer: Pricer, meshes: MeshBatch) -> MeshSums:
 
 
 def step_bounds(pricer: Pricer, meshes: MeshBatch, sums: MeshSums, forced_s: Array | float = 0.0) -> Array:
-    """Lower bound of every mesh's step with `forced_s` recompute seconds per micro-batch; infinite where nothing fits."""
+    """Lower bound of every mesh's step with `forced_s` recompute a micro-batch; infinite where nothing fits."""
     p, v = meshes.pp.astype(float), meshes.vpp.astype(float)
     m = meshes.micro_batches(pricer.job.global_batch).astype(float)
     send = 2.0 * np.where(meshes.vpp > 1, sums.send_interleaved_s, sums.send_plain_s)
@@ -101,7 +101,7 @@ def forced_recompute_s(pricer: Pricer, meshes: MeshBatch, sums: MeshSums, *, may
 
 @lru_cache(maxsize=4096)
 def _held(schedule: int, pp: int, vpp: int, m: int) -> tuple[int, ...]:
-    """n_i of every rank: the largest count that all chunks of some vector reach (m is cut where counts stop growing)."""
+    """n_i of every rank: the largest count that all chunks of some vector reach (fewer micro-batches hold less)."""
     name = SCHEDULES[schedule]
     if name is ScheduleName.INTERLEAVED:
         m = max(m // pp * pp, pp)

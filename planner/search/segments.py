@@ -92,3 +92,12 @@ def _fits(mesh: MeshCosts, costs: ChunkCosts, held: Array) -> NDArray[np.bool_]:
     limit = mesh.rules.allocated_limit_bytes
     fits: NDArray[np.bool_] = (running <= limit) & (static + costs.step_transient_bytes <= limit)
     return fits
+
+
+def stage_recompute(table: SegmentTable, stages: Index) -> Index:
+    """The table's best K of every stage of n cuts, both of shape (n, p); 0 where nothing fits."""
+    stop = np.cumsum(stages, axis=1)
+    width = table.band.start.shape[1]
+    ranks = np.asarray(table.table_of_rank)[None, :]
+    full: Index = table.full_layers[ranks, stop, np.minimum(stages, width) - 1]
+    return full

@@ -1,8 +1,8 @@
 """The search over the whole space: mesh bounds, then exact inner problems in order of their bounds, one certificate.
 
 Every mesh ends in one of four ways: out of memory (a memory lower bound exceeds the limit), bounded (its lower bound is
-within the gap of the best step or above), solved (its own optimum is known to the gap), or open (time ran out). The lower
-bound of the space is the least of the best step and of every mesh's bound at the moment it was put away.
+within the gap of the best step or above), solved (its own optimum is known to the gap), or open (time ran out). The
+lower bound of the space is the least of the best step and of every mesh's bound at the moment it was put away.
 """
 
 import time
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from planner.search.solve import solve_inner
 
 from cost_models.chunk import Array, MeshCosts
 from cost_models.mesh import Int, MeshBatch
@@ -23,7 +24,6 @@ from planner.search.greedy import greedy
 from planner.search.mesh_bounds import forced_recompute_s, mesh_sums, step_bounds
 from planner.search.mesh_table import all_full, without_full
 from planner.search.problem import InnerSolution, InnerStatus
-from planner.search.solve import solve_inner
 
 PRICED_TOGETHER = 64
 """Meshes whose tables are built in one go while the space is walked in order of bounds."""
@@ -138,14 +138,18 @@ class SpaceSearch:
         """Lower bounds of a batch, infinite where nothing fits."""
         sums = mesh_sums(self._pricer, batch)
         if self._recompute.everywhere:
-            sums = replace(sums, total_s=sums.total_s + sums.full_s * sums.num_blocks, full_s=np.zeros(batch.size))
+            sums = replace(
+                sums, total_s=sums.total_s + sums.full_s * sums.num_blocks, full_s=np.zeros(batch.size)
+            )
         may = self._recompute.free_with(batch.key.scopes)
         forced = forced_recompute_s(self._pricer, batch, sums, may_recompute=may)
         return step_bounds(self._pricer, batch, sums, forced)
 
     def _open_in_order(self, batches: tuple[MeshBatch, ...], bounds: list[Array], total: int) -> list[_Open]:
         """Walk meshes by rising bound: sharpen the bound, try a greedy choice, keep what is not settled."""
-        owner = np.concatenate([np.full(b.size, i) for i, b in enumerate(batches)] or [np.zeros(0, dtype=np.int64)])
+        owner = np.concatenate(
+            [np.full(b.size, i) for i, b in enumerate(batches)] or [np.zeros(0, dtype=np.int64)]
+        )
         row = np.concatenate([np.arange(b.size) for b in batches] or [np.zeros(0, dtype=np.int64)])
         value = np.concatenate(bounds or [np.zeros(0)])
         order = np.argsort(value, kind="stable")
@@ -184,7 +188,9 @@ class SpaceSearch:
         for index in block:
             yield (int(index), *built[int(index)])
 
-    def _look(self, batch: MeshBatch, row: int, mesh: MeshCosts, bound_s: float, waiting: list[_Open]) -> None:
+    def _look(
+        self, batch: MeshBatch, row: int, mesh: MeshCosts, bound_s: float, waiting: list[_Open]
+    ) -> None:
         """Sharpen one mesh's bound; take a greedy choice if it could still win."""
         if bound_s >= self._cutoff():
             self._bounded(bound_s)
@@ -265,12 +271,20 @@ class SpaceSearch:
 
 def strategy_of(batch: MeshBatch, row: int, stages: tuple[int, ...], recompute: Recompute) -> Strategy:
     """The strategy of one mesh with its stages and recompute."""
-    numbers = batch.row(row)
-    numbers.pop("schedule")
-    sp = bool(numbers.pop("sp"))
+    n = batch.row(row)
     return Strategy(
-        **numbers,
-        sp=sp,
+        tp=n["tp"],
+        cp=n["cp"],
+        pp=n["pp"],
+        vpp=n["vpp"],
+        ep=n["ep"],
+        etp=n["etp"],
+        dp=n["dp"],
+        dp_shard=n["dp_shard"],
+        dp_replicate=n["dp_replicate"],
+        zero=n["zero"],
+        mbs=n["mbs"],
+        sp=bool(n["sp"]),
         schedule=batch.schedule_name(row),
         recompute=recompute,
         stages=stages,
