@@ -1,0 +1,148 @@
+"""Framework names of published runs -> engine, options, and what the source leaves to a default."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from cost_models.specs.job import Optimizer, Precision, Scalar
+from planner.validation.rows import Run, Unusable
+
+Options = Mapping[str, Scalar]
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """How runs of one framework are read: the engine nearest to it and the options its recipes set.
+
+    `nearest` says in words what is read as what, where the engine is not the framework itself.
+    """
+
+    engine: str
+    options: Options = field(default_factory=dict)
+    nearest: str = ""
+
+
+_NO_OVERLAP: Final[Options] = {"engine.overlap_grad_reduce": False, "engine.overlap_param_gather": False}
+
+_BRIDGE: Final[Options] = {
+    "engine.grad_dtype": "bf16",
+    "engine.tp_comm_overlap": True,
+    "engine.fused_cross_entropy": True,
+}
+"""Megatron-Bridge and NeMo performance recipes: bf16 gradient reduction, user buffers, fused cross entropy."""
+
+_MEGATRON_2022: Final[Options] = {**_NO_OVERLAP, "engine.attention": "unfused"}
+"""Megatron-LM before FlashAttention: scores materialised in a fused softmax, gradients reduced after backward."""
+
+FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
+    ("SimuMax fork", Framework("megatron", {**_NO_OVERLAP, "engine.fused_cross_entropy": True})),
+    ("Megatron-Bridge", Framework("megatron", _BRIDGE)),
+    (
+        "Megatron-DeepSpeed",
+        Framework("megatron", _MEGATRON_2022, "Megatron-DeepSpeed as megatron with ZeRO-1"),
+    ),
+    ("Megatron-LM 2022", Framework("megatron", _MEGATRON_2022)),
+    ("Megatron-LM 2021", Framework("megatron", _MEGATRON_2022)),
+    ("Megatron-Core CI", Framework("megatron", _NO_OVERLAP)),
+    ("NeMo", Framework("megatron", _BRIDGE)),
+    ("MaxText", Framework("", nearest="engine MaxText")),
+    ("Pax", Framework("", nearest="engine PaxML")),
+    ("Megatron", Framework("megatron")),
+    ("MegaScale", Framework("megatron")),
+    ("torchtitan", Framework("fsdp2")),
+    ("fms-fsdp", Framework("fsdp2", {"engine.compile": True})),
+    ("llm-foundry", Framework("fsdp2", {"engine.compile": True}, "FSDP1 with fused kernels as fsdp2")),
+    ("InternEvo", Framework("megatron", {}, "InternEvo with ZeRO-1 as megatron")),
+    ("PyTorch DDP", Framework("ddp", {"engine.compile": True})),
+)
+"""First match of the framework's name wins."""
+
+_PRECISIONS: Final = (
+    ("nvfp4", Precision.NVFP4),
+    ("mxfp8", Precision.MXFP8),
+    ("fp8", Precision.FP8),
+    ("float8", Precision.FP8),
+    ("bf16", Precision.BF16),
+    ("fp16", Precision.FP16),
+    ("tf32", Precision.TF32),
+    ("fp32", Precision.FP32),
+)
+_PURE: Final = ("pure, bf16 optimizer", "bf16-true")
+_OPTIMIZERS: Final = (
+    ("8-bit", Optimizer.ADAM8BIT),
+    ("adam", Optimizer.ADAMW),
+    ("sgd", Optimizer.SGD),
+    ("muon", Optimizer.MUON),
+    ("adafactor", Optimizer.ADAFACTOR),
+)
+
+
+def framework_of(run: Run) -> Framework:
+    """The reading of a run's framework; raises Unusable where no engine is near enough."""
+    name = run.text("framework")
+    found = next((known for part, known in FRAMEWORKS if part.lower() in name.lower()), None)
+    if found is None or not found.engine:
+        raise Unusable(f"engine {name[:60]} is not modelled in this version")
+    return found
+
+
+def precision_of_run(run: Run) -> Precision:
+    """The precision of the matrix multiplications; raises Unusable for states kept in bf16 alone."""
+    text = run.text("precision").lower()
+    if any(part in text for part in _PURE):
+        raise Unusable(
+            f"precision {text[:60]!r} keeps all states in bf16, which is not modelled in this version"
+        )
+    for part, precision in _PRECISIONS:
+        if part in text:
+            return precision
+    raise Unusable(f"precision {text[:60]!r} is not known")
+
+
+def optimizer_of(run: Run) -> Optimizer:
+    """The optimizer; raises Unusable for steps fused into backward or run on the host."""
+    text = run.text("optimizer", "adam").lower()
+    if "in backward" in text or "cpu" in text:
+        raise Unusable(f"optimizer {text[:60]!r} is not modelled in this version")
+    for part, optimizer in _OPTIMIZERS:
+        if part in text:
+            return optimizer
+    raise Unusable(f"optimizer {text[:60]!r} is not known")
+
+
+def options_of(run: Run, framework: Framework) -> dict[str, Scalar]:
+    """Options of the framework's recipes, then what the row's own words say."""
+    options = dict(framework.options)
+    notes, hint = run.text("notes"), run.text("recompute_hint")
+    words = f"{notes}; {hint}"
+    if framework.engine == "megatron":
+        if "bf16 gradient" not in words and "bridge" not in run.text("framework").lower():
+            options.pop("engine.grad_dtype", None)
+        if "fp32 grad" in words:
+            options["engine.grad_dtype"] = "fp32"
+        if "unfused attention" in words:
+            options["engine.attention"] = "unfused"
+        options |= _moe_options(run, words)
+    if run.text("model").startswith("deepseek-v3") and "bridge" in run.text("framework").lower():
+        options["engine.moment_dtype"] = "bf16"
+    return options
+
+
+def _moe_options(run: Run, words: str) -> dict[str, Scalar]:
+    """Dispatcher, expert overlap, padding and multi-token prediction of mixtures of experts."""
+    if run.is_dense:
+        return {}
+    found: dict[str, Scalar] = {}
+    lower = f"{words} {run.text('framework')}".lower()
+    for dispatcher in ("hybridep", "deepep"):
+        if dispatcher in lower:
+            found["job.moe_dispatcher"] = dispatcher
+            break
+    if "ep_overlap=true" in lower:
+        found["engine.ep_overlap"] = True
+    if "capacity factor 1 padded" in lower:
+        found["job.moe_capacity_factor"] = 1.0
+    without = "w/o mtp" in lower or "nomtp" in run.text("flops_convention")
+    if run.model_file().get("num_nextn_predict_layers") and not without:
+        found["job.train_mtp"] = True
+    return found

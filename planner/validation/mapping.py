@@ -1,0 +1,157 @@
+"""A row of a table of measured runs -> a situation and a strategy, with every knob that had to be assumed."""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cost_models.errors import BadInput
+from cost_models.schedule.names import ScheduleName
+from cost_models.specs.job import JobRequest, Precision
+from cost_models.specs.strategy import StrategyRequest
+from planner.situation import Situation, situate
+from planner.validation.clusters import cluster_of
+from planner.validation.frameworks import (
+    Framework,
+    framework_of,
+    optimizer_of,
+    options_of,
+    precision_of_run,
+)
+from planner.validation.models import model_of
+from planner.validation.rows import Run, Unusable
+
+SCHEDULES: Final = {"1f1b": ScheduleName.ONE_F_ONE_B, "interleaved-1f1b": ScheduleName.INTERLEAVED}
+
+SCOPES: Final = re.compile(r"^selective:([a-z_+]+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A run ready to be predicted.
+
+    `stretch` corrects the predicted step where the last micro-batch of the run is smaller than the others;
+    `assumed` holds the knobs that the source does not state, with the values taken; `nearest` says which engine
+    stands for a framework that is not modelled itself.
+    """
+
+    run: Run
+    situation: Situation
+    strategy: StrategyRequest
+    assumed: tuple[str, ...]
+    nearest: str
+    stretch: float = 1.0
+
+    @property
+    def architecture(self) -> str:
+        """The device's architecture, whose curves price the run."""
+        return self.situation.cluster.device.architecture
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether constants may be fitted to the run: core, a plain transformer, every knob stated, not a variant."""
+        usual = "not stated" not in self.run.text("gpu") and "96GB" not in self.run.text("gpu")
+        return self.run.is_core and self.run.is_dense and not self.assumed and usual
+
+
+def case_of(run: Run) -> Case:
+    """The case of a run; raises Unusable with the reason where there is none."""
+    try:
+        return _case(run)
+    except BadInput as error:
+        raise Unusable(str(error).replace("\n", "; ")) from error
+
+
+def _case(run: Run) -> Case:
+    framework = framework_of(run)
+    precision = precision_of_run(run)
+    strategy, assumed = _strategy(run, framework)
+    batch, stretch = _whole_batch(run)
+    model = model_of(run)
+    job = JobRequest(
+        seq_len=None if model.is_vision else run.whole("seq_len"),
+        global_batch=batch,
+        precision=precision,
+        engine=_engine(strategy, framework),
+        optimizer=optimizer_of(run),
+        options=_options(run, framework, precision),
+    )
+    situation = situate(model, cluster_of(run), job)
+    return Case(run, situation, strategy, assumed, framework.nearest, stretch)
+
+
+def _engine(strategy: StrategyRequest, framework: Framework) -> str:
+    """fsdp2 has no pipeline; the torch engine, which has, shards alike."""
+    return "torch" if framework.engine == "fsdp2" and (strategy.pp or 1) > 1 else framework.engine
+
+
+def _options(run: Run, framework: Framework, precision: Precision) -> dict[str, Any]:
+    options = options_of(run, framework)
+    if "DeepSpeed" in run.text("framework") and precision is Precision.FP16:
+        options["engine.grad_dtype"] = "bf16"  # gradients stay in 16 bits; the fp32 copies are sharded
+    return options
+
+
+def _strategy(run: Run, framework: Framework) -> tuple[StrategyRequest, tuple[str, ...]]:
+    axes = {axis: run.whole(axis, 1) for axis in ("tp", "pp", "cp", "ep", "etp", "vpp")}
+    recompute, assumed = _recompute(run)
+    values: dict[str, Any] = {
+        **axes,
+        "mbs": run.whole("micro_batch"),
+        "dp": run.whole("dp", run.whole("n_gpus") // math.prod(axes[a] for a in ("tp", "pp", "cp")) or 1),
+        "recompute": recompute,
+        "zero": _zero(run, framework),
+    }
+    if run.text("sequence_parallel"):
+        values["sp"] = run.text("sequence_parallel") == "true" and axes["tp"] > 1
+    elif axes["tp"] > 1:
+        assumed += ("sequence_parallel=true",)
+    if run.text("schedule") and axes["pp"] > 1:
+        schedule = SCHEDULES.get(run.text("schedule"))
+        if schedule is None:
+            raise Unusable(f"schedule {run.text('schedule')[:40]} is not modelled in this version")
+        values["schedule"] = schedule if axes["vpp"] > 1 else ScheduleName.ONE_F_ONE_B
+    return StrategyRequest(**values), assumed
+
+
+def _zero(run: Run, framework: Framework) -> int | None:
+    """The stage that leads the text, as in `1 (distributed optimizer)`; the engine's default where it is empty."""
+    text = run.text("zero_stage")
+    if "offload" in text.lower():
+        raise Unusable(f"zero_stage {text[:60]!r}: offload is not modelled in this version")
+    if not text[:1].isdigit():
+        return None
+    stage = int(text[0])
+    return max(stage, 2) if framework.engine == "fsdp2" else stage
+
+
+def _recompute(run: Run) -> tuple[str, tuple[str, ...]]:
+    """Recompute in the contract's words; what the source does not state is the framework's default, none."""
+    text = run.text("recompute")
+    if not text:
+        return "none", ("recompute=none",)
+    if "offload" in text:
+        raise Unusable(f"recompute {text!r}: offload is not modelled in this version")
+    if "per-op" in text:  # keeps the products of half of the matrix multiplications
+        return "none", ("recompute=none for per-operator checkpoints",)
+    known = SCOPES.match(text)
+    if known:
+        return f"selective:{known[1]}", ()
+    word = text.split(" ")[0]
+    if word in ("none", "full", "selective"):
+        return word, ()
+    raise Unusable(f"recompute {text[:60]!r} is not known")
+
+
+def _whole_batch(run: Run) -> tuple[int, float]:
+    """Global batch in whole micro-batches, and the part of it that the run really had.
+
+    Composer splits what a rank gets into micro-batches of the given size and one smaller rest.
+    """
+    batch, micro = run.whole("global_batch"), run.whole("micro_batch")
+    ranks = run.whole("dp", 1)
+    share = batch / ranks
+    if "Composer" not in run.text("framework") or batch % ranks or share % micro == 0:
+        return batch, 1.0
+    rounded = math.ceil(share / micro) * micro * ranks
+    return rounded, batch / rounded

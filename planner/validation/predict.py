@@ -1,0 +1,85 @@
+"""Predict cases, under the curves of the profiles or under scales that a fit tries."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from cost_models.errors import BadInput
+from cost_models.mesh import batch_of, mesh_key
+from cost_models.mesh_costs import batch_rules, mesh_costs
+from cost_models.roofline import Scale
+from planner.evaluate import Context, complete_legal, predict
+from planner.plan import Prediction
+from planner.validation.mapping import Case, case_of
+from planner.validation.rows import Run, Unusable
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A row with its prediction, or with the reason why there is none."""
+
+    run: Run
+    case: Case | None
+    prediction: Prediction | None
+    skipped: str | None
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """Knobs that the source does not state."""
+        return self.case.assumed if self.case else ()
+
+    @property
+    def step_s(self) -> float | None:
+        """Predicted seconds of the step as the run took it."""
+        if self.prediction is None or self.case is None:
+            return None
+        return self.prediction.step_s * self.case.stretch
+
+    @property
+    def step_error(self) -> float | None:
+        """Predicted / measured - 1; none for runs that failed."""
+        measured, predicted = self.run.step_s, self.step_s
+        if measured is None or predicted is None:
+            return None
+        return predicted / measured - 1.0
+
+    @property
+    def predicted_bytes(self) -> float | None:
+        """Predicted peak by the counter and on the rank of the measured figure."""
+        if self.prediction is None or self.run.counter is None:
+            return None
+        stages = self.prediction.memory.stages
+        chosen = {"last": stages[-1:], "ends": (stages[0], stages[-1])}.get(self.run.memory_rank, stages)
+        values: list[float] = [getattr(stage, f"{self.run.counter}_bytes") for stage in chosen]
+        return max(values)
+
+    @property
+    def memory_error(self) -> float | None:
+        """Predicted / measured - 1, same counter and rank; none where the run failed, as it never peaked."""
+        measured, predicted = self.run.memory_bytes, self.predicted_bytes
+        if measured is None or predicted is None or self.run.out_of_memory:
+            return None
+        return predicted / measured - 1.0
+
+
+def outcome_of(run: Run) -> Outcome:
+    """Predict one row; never raises for what the row says."""
+    try:
+        case = case_of(run)
+        return Outcome(run, case, predict_case(case), None)
+    except (Unusable, BadInput) as reason:
+        return Outcome(run, None, None, str(reason).replace("\n", "; "))
+
+
+def predict_case(case: Case, scales: Mapping[str, Scale] | None = None) -> Prediction:
+    """The prediction of a case; `scales` replaces the fitted scale of the curves by architecture."""
+    context = Context.of(case.situation)
+    scale = (scales or {}).get(case.architecture)
+    if scale is not None:
+        efficiency = replace(context.pricer.efficiency, scale=scale)
+        context = replace(context, pricer=replace(context.pricer, efficiency=efficiency))
+    strategy = complete_legal(context, case.strategy)
+    batch = batch_of([strategy], mesh_key(strategy))
+    priced = context.pricer.price(batch)
+    return predict(
+        context, strategy, mesh_costs(context.pricer, priced, batch_rules(context.pricer, priced), 0)
+    )

@@ -1,0 +1,164 @@
+"""The answer of `planner validate`: every row with both numbers, and the errors by source and in all."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from planner.validation.predict import Outcome
+
+Errors = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationReport:
+    """Outcomes in the order of the table."""
+
+    outcomes: tuple[Outcome, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """The contract's `validate --json`; the summary covers rows whose knobs are all stated, `assumed` the rest."""
+        stated, assumed = self.stated(), self.assumed()
+        return {
+            "rows": [row_json(outcome) for outcome in self.outcomes],
+            "by_source": {source: statistics(rows) for source, rows in grouped(stated, _source).items()},
+            "summary": {**statistics(stated), "skipped": sum(o.skipped is not None for o in self.outcomes)},
+            "assumed": {
+                **statistics(assumed),
+                "by_source": {source: statistics(rows) for source, rows in grouped(assumed, _source).items()},
+            },
+            "core": {
+                kind: statistics(rows)
+                for kind, rows in grouped([o for o in stated if o.run.is_core], _kind).items()
+            },
+            "ranking": ranking(stated),
+        }
+
+    def stated(self) -> tuple[Outcome, ...]:
+        """Predicted rows whose source states every knob."""
+        return tuple(o for o in self.outcomes if o.skipped is None and not o.assumed)
+
+    def assumed(self) -> tuple[Outcome, ...]:
+        """Predicted rows with a knob taken from the framework's default."""
+        return tuple(o for o in self.outcomes if o.skipped is None and o.assumed)
+
+
+def row_json(outcome: Outcome) -> dict[str, object]:
+    """One row of the report."""
+    run, prediction = outcome.run, outcome.prediction
+    return {
+        "id": run.id,
+        "source": run.source,
+        "core": run.is_core,
+        "kind": run.text("kind"),
+        "predicted_step_s": outcome.step_s,
+        "measured_step_s": run.step_s,
+        "step_error": outcome.step_error,
+        "counter": run.counter,
+        "rank": run.memory_rank if run.counter else None,
+        "predicted_bytes": outcome.predicted_bytes,
+        "measured_bytes": run.memory_bytes,
+        "memory_error": outcome.memory_error,
+        "verdict": prediction.verdict if prediction else None,
+        "oom": run.out_of_memory,
+        "assumed": list(outcome.assumed),
+        "read_as": outcome.case.nearest if outcome.case else "",
+        "skipped": outcome.skipped,
+    }
+
+
+def statistics(outcomes: Sequence[Outcome]) -> dict[str, object]:
+    """Errors of step time and memory over rows, and verdicts against what happened."""
+    steps, memory = step_errors(outcomes), memory_errors(outcomes)
+    verdicts = [(o.prediction.verdict, o.run.out_of_memory) for o in outcomes if o.prediction]
+    return {
+        "n": len(outcomes),
+        "n_step": len(steps),
+        "step_mape": fmean(map(abs, steps)) if steps else None,
+        "step_median_ape": median(map(abs, steps)) if steps else None,
+        "step_median_error": median(steps) if steps else None,
+        "n_memory": len(memory),
+        "memory_mape": fmean(map(abs, memory)) if memory else None,
+        "memory_median_error": median(memory) if memory else None,
+        "within_interval": within_interval(outcomes),
+        "false_fits": sum(verdict == "fits" and failed for verdict, failed in verdicts),
+        "false_ooms": sum(verdict == "does_not_fit" and not failed for verdict, failed in verdicts),
+        "at_risk": sum(verdict == "at_risk" for verdict, _ in verdicts),
+    }
+
+
+def step_errors(outcomes: Iterable[Outcome]) -> Errors:
+    """Signed errors of step time, where there is one."""
+    return tuple(o.step_error for o in outcomes if o.step_error is not None)
+
+
+def memory_errors(outcomes: Iterable[Outcome]) -> Errors:
+    """Signed errors of peak memory, where there is one."""
+    return tuple(o.memory_error for o in outcomes if o.memory_error is not None)
+
+
+def within_interval(outcomes: Iterable[Outcome]) -> float | None:
+    """Share of the measured steps inside the 90 % interval of their prediction."""
+    inside = []
+    for outcome in outcomes:
+        if outcome.prediction and outcome.case and outcome.run.step_s:
+            measured = outcome.run.step_s / outcome.case.stretch
+            inside.append(outcome.prediction.step_s_low <= measured <= outcome.prediction.step_s_high)
+    return fmean(inside) if inside else None
+
+
+def ranking(outcomes: Sequence[Outcome]) -> dict[str, object]:
+    """How well predictions order the layouts of one question (same source, model, GPUs and batch).
+
+    `kendall_tau` is the mean over groups of (concordant - discordant) / pairs, ties of either left out; `regret` the
+    mean of what the layout predicted fastest took over the fastest measured one, less 1.
+    """
+    taus, regrets = [], []
+    for rows in grouped(outcomes, _question).values():
+        pairs = [(o.step_s, o.run.step_s) for o in rows if o.step_s and o.run.step_s]
+        if len(pairs) < MIN_LAYOUTS:
+            continue
+        tau = kendall_tau([(p, m) for p, m in pairs if p and m])
+        chosen = min(pairs, key=lambda pair: pair[0] or 0.0)[1] or 0.0
+        regrets.append(chosen / min(m for _, m in pairs if m) - 1.0)
+        taus += [tau] if tau is not None else []
+    return {
+        "groups": len(regrets),
+        "kendall_tau": fmean(taus) if taus else None,
+        "regret": fmean(regrets) if regrets else None,
+    }
+
+
+MIN_LAYOUTS = 3
+"""Fewest layouts of one question that are worth ordering."""
+
+
+def kendall_tau(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Kendall's tau of (predicted, measured), ties left out; None where every pair ties."""
+    signs = [
+        (first[0] - second[0]) * (first[1] - second[1])
+        for index, first in enumerate(pairs)
+        for second in pairs[index + 1 :]
+    ]
+    agree, differ = sum(sign > 0 for sign in signs), sum(sign < 0 for sign in signs)
+    return (agree - differ) / (agree + differ) if agree + differ else None
+
+
+def grouped(outcomes: Iterable[Outcome], key: Callable[[Outcome], str]) -> dict[str, list[Outcome]]:
+    """Outcomes by a key, keys in order."""
+    found: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        found.setdefault(key(outcome), []).append(outcome)
+    return dict(sorted(found.items()))
+
+
+def _source(outcome: Outcome) -> str:
+    return outcome.run.source
+
+
+def _kind(outcome: Outcome) -> str:
+    return outcome.run.text("kind", "dense")
+
+
+def _question(outcome: Outcome) -> str:
+    columns = ("model", "gpu", "n_gpus", "seq_len", "global_batch", "precision", "framework")
+    return " | ".join((outcome.run.source, *(outcome.run.text(column) for column in columns)))
