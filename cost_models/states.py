@@ -46,6 +46,11 @@ class _Traffic:
         """No traffic yet."""
         return cls(*(np.zeros(size) for _ in range(6)))
 
+    @classmethod
+    def stack(cls, rows: "list[_Traffic]") -> "_Traffic":
+        """One traffic of shape (rows, B)."""
+        return cls(*(np.stack([getattr(row, name) for row in rows]) for name in cls.__dataclass_fields__))
+
     def add(self, elements: Num, plan: SyncPlan) -> None:
         """Add one group's bytes."""
         for name in self.__dataclass_fields__:
@@ -72,6 +77,18 @@ def row_groups(
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Sums of one row over its parameter groups, before any second is computed."""
+
+    static: Array  # (3, B)
+    step_transient: Array
+    gathered: Array
+    step_traffic: Array
+    dense: _Traffic
+    expert: _Traffic
+
+
 class StatePricer:
     """Prices the states of rows for one engine, job and cluster."""
 
@@ -82,58 +99,77 @@ class StatePricer:
         self._device, self._network = device, network
 
     def price(self, rows: Rows, meshes: MeshBatch, style: Style) -> RowStates:
-        """States of every row; a head tied to the embedding is stored again (and reduced) where pp > 1."""
-        groups = [row_groups(row) for row in rows.rows]
-        priced = [self._row(each, meshes, style) for each in groups]
-        before = frozenset(group.tie for each in groups[:-1] for group, _ in each if group.tie)
-        without_tie = self._row(row_groups(rows.rows[-1], before), meshes, style)
+        """States of every row; a table that an earlier row holds is stored (and reduced) again only where pp > 1."""
+        held: set[str] = set()
+        for row in rows.rows[:-1]:
+            held |= {group.tie for group, _ in row_groups(row, frozenset()) if group.tie}
+        summed = [self._sum(row_groups(row, frozenset()), meshes, style) for row in rows.rows]
+        summed.append(self._sum(row_groups(rows.rows[-1], frozenset(held)), meshes, style))
+        priced = self._seconds(summed, meshes)
         single = meshes.pp == 1
-        columns = []
-        for name in RowStates.__dataclass_fields__:
-            values = [getattr(row, name) for row in priced]
-            values[-1] = np.where(single, getattr(without_tie, name), values[-1])
-            columns.append(np.stack(values, axis=-2))
-        return RowStates(*columns)
 
-    def _row(self, groups: list[tuple[ParameterGroup, int]], meshes: MeshBatch, style: Style) -> RowStates:
-        """One row: (3, B) and (B,) arrays."""
+        def fold(values: Array) -> Array:
+            """The last line is the head without the tables an earlier row holds; it stands where pp = 1."""
+            kept = values[..., :-1, :].copy()
+            kept[..., -1, :] = np.where(single, values[..., -1, :], values[..., -2, :])
+            return kept
+
+        return RowStates(*(fold(getattr(priced, name)) for name in RowStates.__dataclass_fields__))
+
+    def _sum(self, groups: list[tuple[ParameterGroup, int]], meshes: MeshBatch, style: Style) -> _Row:
+        """Bytes and traffic of one row."""
         size = meshes.size
         static = np.zeros((3, size))
-        transient, gathered, optimizer = np.zeros(size), np.zeros(size), np.zeros(size)
+        transient, gathered, traffic = np.zeros(size), np.zeros(size), np.zeros(size)
         dense, expert = _Traffic.none(size), _Traffic.none(size)
+        units = self._engine.gathered_units(meshes)
         for group, count in groups:
             elements = local_elements(group, meshes, style) * count
             state = self._engine.state_bytes(group, meshes, self._job)
-            static += np.stack([elements * x for x in (state.weights, state.gradients, state.optimizer)])
+            for index, each in enumerate((state.weights, state.gradients, state.optimizer)):
+                static[index] += elements * each
             transient += elements * state.step_transient
-            optimizer += elements * state.step_traffic
+            traffic += elements * state.step_traffic
             plan = self._engine.sync_plan(group, meshes, self._job)
-            gathered += elements * (
-                plan.forward_gather * self._engine.gathered_units(meshes) + plan.micro_reduce
-            )
+            gathered += elements * (plan.forward_gather * units + plan.micro_reduce)
             (expert if group.is_expert else dense).add(elements, plan)
+        return _Row(static, transient, gathered, traffic, dense, expert)
+
+    def _seconds(self, rows: list[_Row], meshes: MeshBatch) -> RowStates:
+        """Price all rows at once; HSDP all-reduces the reduced shard over its replicas once a step."""
         shard, replicas, expert_span = meshes.data_spans()
+        dense = _Traffic.stack([row.dense for row in rows])
+        expert = _Traffic.stack([row.expert for row in rows])
         parts = [self._traffic_s(dense, shard), self._traffic_s(expert, expert_span)]
-        again = self._replica_s(dense, shard, replicas)
-        optimizer_s = optimizer_seconds(optimizer, 1.0, self._device, self._efficiency)
+        again = self._collective_s(
+            Collective.ALL_REDUCE, dense.micro_reduce / np.asarray(shard.size), replicas
+        )
         sync, gather, forward, backward = (parts[0][i] + parts[1][i] for i in range(4))
-        return RowStates(static, transient, gathered, sync + again, gather, optimizer_s, forward, backward)
-
-    def _traffic_s(self, bytes_: _Traffic, span: Span) -> tuple[Array, Array, Array, Array]:
-        def seconds(collective: Collective, payload: Array) -> Array:
-            return np.asarray(collective_seconds(collective, payload, span, self._network))
-
-        scatter, reduce, gather = Collective.REDUCE_SCATTER, Collective.ALL_REDUCE, Collective.ALL_GATHER
-        sync = seconds(scatter, bytes_.reduce_scatter) + seconds(reduce, bytes_.all_reduce)
-        micro = seconds(scatter, bytes_.micro_reduce)
-        return (
-            sync,
-            seconds(gather, bytes_.all_gather),
-            seconds(gather, bytes_.forward_gather),
-            seconds(gather, bytes_.backward_gather) + micro,
+        traffic = np.stack([row.step_traffic for row in rows])
+        return RowStates(
+            np.stack([row.static for row in rows], axis=1),
+            np.stack([row.step_transient for row in rows]),
+            np.stack([row.gathered for row in rows]),
+            sync + again,
+            gather,
+            optimizer_seconds(traffic, 1.0, self._device, self._efficiency),
+            forward,
+            backward,
         )
 
-    def _replica_s(self, bytes_: _Traffic, shard: Span, replicas: Span) -> Array:
-        """HSDP: the reduced shard is all-reduced over its replicas once a step."""
-        payload = bytes_.micro_reduce / np.asarray(shard.size)
-        return np.asarray(collective_seconds(Collective.ALL_REDUCE, payload, replicas, self._network))
+    def _traffic_s(self, moved: _Traffic, span: Span) -> tuple[Array, Array, Array, Array]:
+        """Seconds of (gradient reduction, parameter gather, forward gather, backward gather and reduction)."""
+        scatter, reduce, gather = Collective.REDUCE_SCATTER, Collective.ALL_REDUCE, Collective.ALL_GATHER
+        return (
+            self._collective_s(scatter, moved.reduce_scatter, span)
+            + self._collective_s(reduce, moved.all_reduce, span),
+            self._collective_s(gather, moved.all_gather, span),
+            self._collective_s(gather, moved.forward_gather, span),
+            self._collective_s(gather, moved.backward_gather, span)
+            + self._collective_s(scatter, moved.micro_reduce, span),
+        )
+
+    def _collective_s(self, collective: Collective, payload: Array, span: Span) -> Array:
+        if not payload.any():
+            return np.zeros(payload.shape)
+        return np.asarray(collective_seconds(collective, payload, span, self._network))

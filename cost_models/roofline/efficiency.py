@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -93,7 +94,12 @@ def load_efficiency(architecture: str) -> Efficiency:
 
 
 def read_efficiency(path: Path) -> EfficiencyFile:
-    """One curve file, checked."""
+    """One curve file, checked; read again only when it changed."""
+    return _read(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=32)
+def _read(path: Path, changed_ns: int) -> EfficiencyFile:
     try:
         return EfficiencyFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (ValidationError, tomllib.TOMLDecodeError) as error:

@@ -25,7 +25,7 @@ def test_flash_attention_saves_no_square():
 
 
 def test_llama_layer_saves_what_megatron_saves(make_situation):
-    """Per token, sequence parallel over t: two norm inputs and two linear inputs 8 h / t, q k v and output, gate, up and
+    """Per token, over t ranks: norm and linear inputs 8 h / t, q k v and output, gate, up and
     their product; statistics in fp32 (peers' formulas for SwiGLU, RMSNorm, flash attention)."""
     of = make_situation("llama-3.1-8b", "dgx-h100", 8, seq_len=4096, global_batch=64)
     h, q, kv, f, t = 4096, 4096, 1024, 14336, 4
@@ -45,7 +45,7 @@ def test_full_recompute_keeps_the_boundary_only(make_situation):
 
 
 def test_core_attention_recompute_drops_the_probabilities(make_situation):
-    """Selective recompute of unfused attention drops 5 a s^2 b bytes (Korthikanti 2022, eq. 6) with dropout, 2 without."""
+    """Recomputing unfused attention drops 5 a s^2 b bytes with dropout (Korthikanti 2022, eq. 6)."""
     options = {"engine.attention": "unfused"}
     of = make_situation("gpt3-175b", "dgx-a100", 1536, seq_len=2048, global_batch=1536, options=options)
     at, style = Shard(1.0, 2048.0, 2048.0, tp=8.0, sp=1.0), of.engine.style(of.job, "ring")
