@@ -11,6 +11,9 @@ from pydantic import Field, model_validator
 from cost_models.operators import AnyOperator
 from cost_models.specs.base import Frozen
 
+MAX_LAYERS = 100_000
+"""Far above any model; a larger number is a typing error and would only fill the memory."""
+
 
 class Role(StrEnum):
     """Where a layer may stand in a pipeline."""
@@ -53,7 +56,7 @@ class Layer(Frozen):
     kind: str
     role: Role = Role.BLOCK
     stack: str = "decoder"
-    count: Annotated[int, Field(ge=1, le=100_000)] = 1
+    count: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = 1
     """This many equal layers in a row."""
     shares: str = ""
     """Name of a weight-sharing group: layers of one group store their weights once (ALBERT)."""
@@ -108,6 +111,9 @@ class ModelSpec(Frozen):
                 raise ValueError(f"layer kind {layer.kind!r} is not defined; define it under kinds")
             if layer.stack not in stacks:
                 raise ValueError(f"stack {layer.stack!r} is not defined; define it under stacks")
+        total = sum(layer.count for layer in self.layers)
+        if total > MAX_LAYERS:
+            raise ValueError(f"the model has {total:,} layers; give at most {MAX_LAYERS:,}")
         if not any(layer.role is Role.BLOCK for layer in self.layers):
             raise ValueError("a model needs at least one layer of role block")
         return self
