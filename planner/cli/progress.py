@@ -21,6 +21,14 @@ def reporter(mode: str | None) -> Callable[[Progress], None] | None:
     return _TerminalLine() if sys.stderr.isatty() else None
 
 
+def row_reporter(mode: str | None) -> Callable[[int, int], None] | None:
+    """What to call with each row of a table that is done; None where nobody would see it."""
+    report = reporter(mode)
+    if report is None:
+        return None
+    return lambda done, total: report(Progress("rows", detail={"done": done, "total": total}))
+
+
 def end_progress() -> None:
     """Leave an empty line on the terminal where the progress line stood."""
     if sys.stderr.isatty():
@@ -55,9 +63,14 @@ class _TerminalLine:
         if now - self._started < QUIET_S or now - self._shown < RENEW_S:
             return
         self._shown = now
-        best = "none yet" if progress.best_step_s is None else format_seconds(progress.best_step_s)
-        gap = "" if progress.gap is None else f", gap {progress.gap:.2%}"
-        done = f"{progress.meshes_done:,} of {progress.meshes_total:,} meshes"
-        text = f"{progress.phase}: {done}, best step {best}{gap}, {now - self._started:.0f} s"
-        sys.stderr.write(f"\r\x1b[K{text[:110]}")
+        sys.stderr.write(f"\r\x1b[K{_words(progress)[:100]}, {now - self._started:.0f} s")
         sys.stderr.flush()
+
+
+def _words(progress: Progress) -> str:
+    if not progress.meshes_total:
+        return f"{progress.phase}: {', '.join(f'{key} {value}' for key, value in progress.detail.items())}"
+    best = "none yet" if progress.best_step_s is None else format_seconds(progress.best_step_s)
+    gap = "" if progress.gap is None else f", gap {progress.gap:.2%}"
+    done = f"{progress.meshes_done:,} of {progress.meshes_total:,} meshes"
+    return f"{progress.phase}: {done}, best step {best}{gap}"

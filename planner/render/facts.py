@@ -4,6 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
+from rich.console import Console
+from rich.table import Table
+
 from cost_models.units import TERA, format_bytes, format_count
 from planner.render.console import make_console, plain, print_table, table
 
@@ -14,7 +17,7 @@ COUNTS: Final = (
     "embedding_parameters",
     "mtp_parameters",
 )
-MAX_TEXT: Final = 60
+MAX_ROWS: Final = 60
 MAX_ENTRIES: Final = 8
 HIDDEN_IN_LISTS: Final = frozenset({"title", "precisions"})
 NESTED_KEYS: Final = frozenset({"options", "config"})
@@ -70,10 +73,38 @@ def _rows(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def show_validation(report: Mapping[str, Any]) -> None:
-    """`planner validate` for people: errors by source and over all."""
+    """`planner validate` for people: the rows where they are few, errors by source, errors over all."""
     console = make_console()
-    made = table("id", "predicted s", "measured s", "step error", "memory error", "verdict", "skipped")
-    for row in report["rows"]:
+    rows: Sequence[Mapping[str, Any]] = report["rows"]
+    if len(rows) <= MAX_ROWS:
+        console.print(_runs(rows))
+    else:
+        console.print(f"[dim]{len(rows)} rows, see --json; by source:[/dim]")
+    groups = {
+        **report["by_source"],
+        **{f"core, {kind}": errors for kind, errors in report.get("core", {}).items()},
+        "all": report["summary"],
+        "assumed knobs": report.get("assumed", {}),
+    }
+    keys = [key for key in report["summary"] if any(key in errors for errors in report["by_source"].values())]
+    made = table("", *(key.replace("_", " ") for key in keys), right=[key.replace("_", " ") for key in keys])
+    made.columns[0].no_wrap = True
+    for name, errors in groups.items():
+        made.add_row(plain(name), *(_measure(key, errors.get(key)) for key in keys))
+    print_table(console, made, "Predicted against measured")
+    _show_values(console, {"skipped": report["summary"].get("skipped"), **report.get("ranking", {})})
+
+
+def _show_values(console: Console, values: Mapping[str, Any]) -> None:
+    """Named numbers on one line."""
+    known = {key: value for key, value in values.items() if value is not None}
+    words = [f"{key.replace('_', ' ')} {plain(f'{value:,.3g}')}" for key, value in known.items()]
+    console.print(", ".join(words))
+
+
+def _runs(rows: Sequence[Mapping[str, Any]]) -> Table:
+    made = table("id", "predicted", "measured", "step error", "memory error", "verdict", "skipped")
+    for row in rows:
         made.add_row(
             plain(row["id"]),
             _number(row.get("predicted_step_s")),
@@ -81,14 +112,16 @@ def show_validation(report: Mapping[str, Any]) -> None:
             _percent(row.get("step_error")),
             _percent(row.get("memory_error")),
             plain(row.get("verdict") or ""),
-            plain(str(row.get("skipped") or "")[:MAX_TEXT]),
+            plain(row.get("skipped") or ""),
         )
-    console.print(made)
-    summary = table("", "", header=False)
-    for key, value in report["summary"].items():
-        shown = _percent(value) if key.endswith("ape") else plain(value)
-        summary.add_row(f"[dim]{key.replace('_', ' ')}[/dim]", shown)
-    print_table(console, summary, "Summary")
+    return made
+
+
+def _measure(key: str, value: Any) -> str:
+    """A count, or a share as a percentage."""
+    if isinstance(value, float):
+        return f"{value:.1%}" if key.endswith(("ape", "interval")) else f"{value:+.1%}"
+    return "" if value is None else plain(value)
 
 
 def _cell(column: str, value: Any) -> str:

@@ -20,9 +20,13 @@ def command(**given: Any) -> Answer:
     if not path.is_file():
         raise BadInput(f"runs {given['runs'][:200]!r} is not a file; give a CSV file of runs")
 
+    from planner.cli.progress import end_progress, row_reporter
     from planner.validation import validate_file
 
-    report = validate_file(path)
+    try:
+        report = validate_file(path, row_reporter(given["progress"]))
+    finally:
+        end_progress()
 
     def show() -> None:
         from planner.render import show_validation

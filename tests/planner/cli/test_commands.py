@@ -138,3 +138,31 @@ def test_version_and_help(run: Any) -> None:
         assert command in run("--help").out
         assert run(f"{command} --help").code == 0
     assert run([]).code == 0
+
+
+RUNS = Path(__file__).resolve().parents[3] / "profiles" / "published" / "runs.csv"
+
+
+def test_validate_answers_a_row_a_run(run: Any, tmp_path: Path) -> None:
+    few = tmp_path / "runs.csv"
+    few.write_text("".join(RUNS.read_text(encoding="utf-8").splitlines(keepends=True)[:4]), encoding="utf-8")
+    found = answer_of(run(f"validate {few} --json"))
+    assert len(found["rows"]) == 3
+    assert {"id", "predicted_step_s", "measured_step_s", "step_error", "skipped"} <= set(found["rows"][0])
+    assert {"step_mape", "false_fits", "false_ooms", "skipped"} <= set(found["summary"])
+    assert "Predicted against measured" in run(f"validate {few}").out
+
+
+def test_validate_reports_progress_as_lines_of_json(run: Any, tmp_path: Path) -> None:
+    few = tmp_path / "runs.csv"
+    few.write_text("".join(RUNS.read_text(encoding="utf-8").splitlines(keepends=True)[:3]), encoding="utf-8")
+    outcome = run(f"validate {few} --json --progress jsonl")
+    answer_of(outcome)
+    assert [json.loads(line)["detail"]["done"] for line in outcome.err.splitlines()] == [1, 2]
+
+
+@pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", b"\xff\xfe\x00", b"{}"])
+def test_validate_refuses_what_is_no_table_of_runs(run: Any, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_bytes(content)
+    assert run(["validate", str(path), "--json"]).refused()
