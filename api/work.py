@@ -4,12 +4,13 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
 
 import planner
 from api.errors import Problem, problem_of_worker
@@ -78,6 +79,26 @@ class Work:
         return document
 
 
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The result of some work, which is cancelled when the client goes away."""
+    working = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_until_gone(request))
+    try:
+        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Problem(503, "client_gone", "the client went away; ask again")
+        return working.result()
+    finally:
+        for task in (working, gone):
+            task.cancel()
+        await asyncio.gather(working, gone, return_exceptions=True)
+
+
+async def _until_gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
 async def _run_worker(request: str) -> Mapping[str, Any]:
     """Start a worker, hand it the request, and take its last line; the worker ends with this call."""
     root = str(Path(planner.__file__).resolve().parents[1])
@@ -90,6 +111,7 @@ async def _run_worker(request: str) -> Mapping[str, Any]:
         stdout=asyncio.subprocess.PIPE,
         limit=MAX_LINE_BYTES,
         env={**os.environ, "PYTHONPATH": root},
+        start_new_session=True,  # an interrupt of the server's terminal is the server's to handle
     )
     try:
         return await _last_line(process, request)

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Path, Response
+from fastapi import APIRouter, Header, Path, Request, Response
 
 from api.deps import SettingsDep, StoreDep, WorkDep
 from api.errors import Fault, Problem
 from api.schemas import PlanBody
 from api.store import StoredPlan
 from api.strict_route import StrictRoute
+from api.work import while_connected
 from planner.plan_file import now_text, resolved_request
 from planner.request import PlanRequest
 from planner.search_request import check_search
@@ -20,7 +21,7 @@ router = APIRouter(prefix="/v1/plans", tags=["plans"], route_class=StrictRoute)
 
 @router.post("", response_model=PlanBody)
 async def create_plan(
-    request: PlanRequest, settings: SettingsDep, store: StoreDep, work: WorkDep
+    request: PlanRequest, http: Request, settings: SettingsDep, store: StoreDep, work: WorkDep
 ) -> Response:
     """Search for the best plan; an infeasible request succeeds, with `result.status` infeasible."""
     if request.search.max_seconds > settings.max_search_s:
@@ -30,7 +31,7 @@ async def create_plan(
     created_at = now_text()
     resolved = await work.evaluate(lambda: _resolved(request))
     started_at = now_text()
-    document = await work.search(resolved)
+    document = await while_connected(http, work.search(resolved))
     plan = StoredPlan.of(_envelope(request, document, created_at, started_at))
     store.put(plan)
     return _plan_response(plan, {"Location": f"/v1/plans/{plan.envelope['id']}"})

@@ -223,3 +223,30 @@ def test_the_store_is_bounded_in_bytes() -> None:
 def test_numbers_that_are_not_finite_are_null() -> None:
     plan = StoredPlan.of({"id": "a", "x": float("nan"), "y": [float("inf")]})
     assert json.loads(plan.body) == {"id": "a", "x": None, "y": [None]}
+
+
+def test_a_search_ends_when_its_client_goes_away() -> None:
+    from starlette.requests import Request
+
+    from api.work import while_connected
+
+    ended: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append("ended")
+
+    async def story() -> None:
+        messages = iter([{"type": "http.request", "more_body": False}, {"type": "http.disconnect"}])
+
+        async def receive() -> Any:
+            await asyncio.sleep(0)
+            return next(messages)
+
+        with pytest.raises(Problem, match="503"):
+            await while_connected(Request({"type": "http"}, receive), work())
+
+    asyncio.run(story())
+    assert ended == ["ended"]
