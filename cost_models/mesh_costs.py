@@ -32,7 +32,10 @@ def batch_rules(pricer: Pricer, priced: PricedRows) -> BatchRules:
     meshes = priced.meshes
     boundary = priced.work.boundary_bytes[1:-1].max(axis=0)
     neighbour = Span(np.where(meshes.pp > 1, 2, 1), meshes.stage_stride)
-    send = collective_seconds(Collective.SEND_RECEIVE, boundary, neighbour, pricer.network)
+    ways = pricer.engine.send_ways(meshes)
+    send = collective_seconds(Collective.SEND_RECEIVE, boundary / ways, neighbour, pricer.network)
+    arrived = Span(np.where(ways > 1, meshes.tp, 1), np.ones_like(meshes.tp))
+    send = send + collective_seconds(Collective.ALL_GATHER, boundary, arrived, pricer.network)
     world = Span(meshes.tp * meshes.cp * meshes.pp * meshes.dp, np.ones_like(meshes.tp))
     norm = collective_seconds(Collective.ALL_REDUCE, GRADIENT_NORM_BYTES, world, pricer.network)
     fixed = np.broadcast_to(np.asarray(norm) + STEP_OVERHEAD_S, (meshes.size,))

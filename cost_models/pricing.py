@@ -128,10 +128,16 @@ class Pricer:
 
     def _kernel_seconds(self, walks: list[LayerWalk], points: MeshBatch) -> Array:
         kernels = [k for walk in walks for k in walk.kernels]
-        seconds = kernel_seconds(
-            stack_kernels(kernels), self.cluster.device, self.efficiency, self.job.precision.value
-        )
+        precision = self.job.precision.value
+        seconds = kernel_seconds(stack_kernels(kernels), self.cluster.device, self._curves(), precision)
         return np.broadcast_to(seconds.reshape(len(kernels), -1), (len(kernels), points.size))
+
+    def _curves(self) -> Efficiency:
+        """The curves under the engine's attention kernels."""
+        scale = self.efficiency.scale
+        if self.engine.options.attention != "flash2" or scale.flash2 == 1.0:
+            return self.efficiency
+        return replace(self.efficiency, scale=replace(scale, attention=scale.attention * scale.flash2))
 
     def _message_seconds(self, walks: list[LayerWalk], points: MeshBatch) -> Array:
         messages = [m for walk in walks for m in walk.messages]

@@ -142,6 +142,10 @@ class Engine(ABC):
         """How many layers' unsharded parameters a rank holds while it runs (sharded engines); 0 for the others."""
         return np.zeros(meshes.size)
 
+    def send_ways(self, meshes: MeshBatch) -> Num:
+        """Ways in which a boundary tensor is divided for its way to the next stage, and gathered there."""
+        return np.ones(meshes.size)
+
     def violations(self, facts: Facts, strategy: Strategy) -> tuple[Violation, ...]:
         """Broken rules of one complete strategy, each with the numbers and the nearest legal values."""
         meshes = batch_of([strategy], mesh_key(strategy))

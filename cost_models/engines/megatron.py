@@ -52,7 +52,7 @@ class Megatron(Engine):
         """Transformer Engine's fused kernels; the logits go to fp32 unless the loss is fused."""
         options = self.settings
         return Style(
-            flash_attention=options.attention == "flash",
+            flash_attention=options.attention != "unfused",
             fused_cross_entropy=options.fused_cross_entropy,
             cross_entropy_chunks=options.cross_entropy_chunks,
             router_fp32=options.router_fp32,
@@ -90,6 +90,11 @@ class Megatron(Engine):
             all_reduce=np.where(sharded, 0.0, gradient),
             all_gather=np.where(sharded, weight, 0.0),
         )
+
+    def send_ways(self, meshes: MeshBatch) -> Num:
+        """All tensor-parallel ranks where the boundary is scattered for the way."""
+        scatters = self.settings.scatter_gather_p2p and (meshes.sp == 0)
+        return np.where(scatters, meshes.tp, 1).astype(float)
 
     def overlap(self) -> OverlapPolicy:
         """[Empirical] typical shares hidden by Megatron's options; refitted by `calibrate`."""

@@ -12,7 +12,9 @@ StateDtype = Literal["fp32", "bf16", "fp16", "fp8"]
 class EngineOptions(Frozen):
     """Options that every engine takes."""
 
-    attention: Literal["flash", "unfused"] = "flash"
+    attention: Literal["flash", "flash2", "unfused"] = "flash"
+    """flash: the fastest fused kernels of the device; flash2: FlashAttention 1 and 2 where those are slower; unfused:
+    scores materialised."""
     fused_cross_entropy: bool = False
     cross_entropy_chunks: Annotated[int, Field(ge=1, le=65_536)] = 1
     grad_dtype: Literal["fp32", "bf16"] = "fp32"
@@ -31,6 +33,9 @@ class MegatronOptions(EngineOptions):
     deduplicated_dispatch: bool = False
     vocabulary_multiple: Annotated[int, Field(ge=1, le=65_536)] = 128
     router_fp32: bool = True
+    scatter_gather_p2p: bool = False
+    """Without sequence parallelism, send each tensor-parallel rank's share of a boundary and gather it on arrival
+    (Narayanan et al. 2021, section 4.1)."""
 
 
 class TorchOptions(EngineOptions):

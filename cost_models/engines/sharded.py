@@ -29,7 +29,7 @@ class TorchFamily(Engine):
         """Eager torch keeps activation intermediates and the gathered inputs of column-parallel linears."""
         options = self.settings
         return Style(
-            flash_attention=options.attention == "flash",
+            flash_attention=options.attention != "unfused",
             softmax_fp32_copy=options.attention == "unfused",
             fused_activation=options.compile,
             fused_rope=options.compile,

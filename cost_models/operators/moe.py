@@ -26,7 +26,7 @@ from cost_models.units import Num
 
 
 class Router(Operator):
-    """Scores every token against every expert and keeps the top_k; a full copy on every rank, in fp32 where asked."""
+    """Scores every token against every expert and keeps the top_k; a full copy on every rank."""
 
     family: Literal["router"] = "router"
     hidden: int
@@ -54,16 +54,16 @@ class Router(Operator):
         return at.sp_tokens * self.experts
 
     def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
-        """The gate's GEMM and the top-k pass."""
+        """The gate's GEMM and the top-k pass. Scores in fp32 are the product's accumulators: its operands stay in the
+        compute dtype (megatron/core/transformer/moe/moe_utils.py, router_gating_linear)."""
         m, n, k = at.sp_tokens, float(self.experts), float(self.hidden)
-        each = 4.0 if style.router_fp32 else style.compute_bytes
-        flops, moved = 2.0 * m * n * k, (m * k + n * k + m * n) * each
-        fp32 = style.router_fp32
+        score_bytes = 4.0 if style.router_fp32 else style.compute_bytes
+        flops, moved = 2.0 * m * n * k, (m * k + n * k) * style.compute_bytes + m * n * score_bytes
         return (
-            Kernel(Phase.FORWARD, KernelKind.GEMM, flops, moved, m, n, k, fp32=fp32),
+            Kernel(Phase.FORWARD, KernelKind.GEMM, flops, moved, m, n, k),
             Kernel(Phase.FORWARD, KernelKind.MEMORY, 0.0, 6.0 * m * n * 4.0, count=4.0),
-            Kernel(Phase.INPUT_GRADIENT, KernelKind.GEMM, flops, moved, m, k, n, fp32=fp32),
-            Kernel(Phase.WEIGHT_GRADIENT, KernelKind.GEMM, flops, moved, k, n, m, fp32=fp32),
+            Kernel(Phase.INPUT_GRADIENT, KernelKind.GEMM, flops, moved, m, k, n),
+            Kernel(Phase.WEIGHT_GRADIENT, KernelKind.GEMM, flops, moved, k, n, m),
         )
 
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
@@ -96,9 +96,17 @@ class _Exchange(Operator):
         return expert_rows(at, style, self.top_k) * self.hidden
 
     def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
-        """Permutation before and after the exchange: a read and a write of every copy, both ways."""
-        moved = self._copies(at, style) * style.compute_bytes
-        return memory_kernels(4.0 * moved, 4.0 * moved)
+        """Passes over the copies, alike in dispatch and combine, forward and backward.
+
+        Tokens become copies in expert order (tokens read, copies written, or the reverse); where copies travel, they
+        are sorted by local expert once more. A deduplicating exchange moves tokens and copies them on arrival
+        (megatron/core/transformer/moe/token_dispatcher.py).
+        """
+        copies, tokens = self._copies(at, style), self.elements_in(at)
+        travelling = np.where(np.asarray(at.ep) > 1, 1.0, 0.0)
+        sorting = 2.0 * tokens if style.deduplicated_dispatch else 2.0 * copies
+        moved = (copies + tokens + travelling * sorting) * style.compute_bytes
+        return memory_kernels(moved, moved)
 
     def _exchange(
         self, at: Shard, style: Style, forward_bytes: float, backward_bytes: float

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from cost_models.errors import BadInput, InvalidJob
 from cost_models.profiles import profiles_root
-from cost_models.specs.curves import EfficiencyFile, GemmFigures
+from cost_models.specs.curves import ComputeScale, EfficiencyFile, GemmFigures
 from cost_models.specs.device import FigureKind
 
 
@@ -46,6 +46,7 @@ class Scale:
     matmul: float = 1.0
     attention: float = 1.0
     memory: float = 1.0
+    flash2: float = 1.0  # FlashAttention 1 and 2 over the kernels that the attention curves describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +129,13 @@ def efficiency_from_file(file: EfficiencyFile) -> Efficiency:
         kernel_s=file.launch.kernel_s.value,
         group_s=file.launch.group_s.value,
         quantisation_traffic=file.quantisation_traffic.value,
-        scale=Scale(file.scale.matmul.value, file.scale.attention.value, file.scale.memory.value),
+        scale=_scale(file.scale),
     )
+
+
+def _scale(figures: ComputeScale) -> Scale:
+    flash2 = 1.0 if figures.flash2 is None else figures.flash2.value
+    return Scale(figures.matmul.value, figures.attention.value, figures.memory.value, flash2)
 
 
 def _curve(figures: GemmFigures) -> GemmCurve:

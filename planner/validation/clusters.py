@@ -38,8 +38,7 @@ VARIANTS: Final[dict[str, dict[str, Any]]] = {
 }
 """Devices that differ from their preset's in the named figures."""
 
-MEASURED_BUS: Final = re.compile(r"measured \d+-node NCCL all-reduce busbw about ([\d.]+) Gb/s")
-STATED_NODE_LINKS: Final = re.compile(r"(\d+)x ?(\d+) Gb/s RoCE per node")
+STATED_NODE_LINKS: Final = re.compile(r"(\d+)x ?(?:Omni-Path )?(\d+) Gb/s (?:RoCE )?per node")
 STATED_NODE_RATE: Final = re.compile(r"(\d+) Gb/s RoCE per node")
 GIGABIT: Final = 1e9 / 8
 
@@ -79,14 +78,10 @@ def _build(preset: str, devices: int, per_node: int, variant: str, interconnect:
 
 def _outer_tier(interconnect: str, per_node: int) -> dict[str, Any]:
     """The network between nodes where the source states or measured another than the preset's."""
-    measured = MEASURED_BUS.search(interconnect)
-    if measured:
-        rate = float(measured[1]) * GIGABIT / per_node
-        return _tier("omnipath", rate, "measured", measured[0])
     links = STATED_NODE_LINKS.search(interconnect)
     if links:
         rate = float(links[1]) * float(links[2]) * GIGABIT / per_node
-        return _tier("roce", rate, "datasheet", links[0])
+        return _tier("omnipath" if "Omni-Path" in links[0] else "roce", rate, "datasheet", links[0])
     whole = STATED_NODE_RATE.search(interconnect)
     return _tier("roce", float(whole[1]) * GIGABIT / per_node, "datasheet", whole[0]) if whole else {}
 

@@ -31,8 +31,17 @@ _BRIDGE: Final[Options] = {
 }
 """Megatron-Bridge and NeMo performance recipes: bf16 gradient reduction, user buffers, fused cross entropy."""
 
-_MEGATRON_2022: Final[Options] = {**_NO_OVERLAP, "engine.attention": "unfused"}
+_MEGATRON_2022: Final[Options] = {
+    **_NO_OVERLAP,
+    "engine.attention": "unfused",
+    "engine.scatter_gather_p2p": True,
+}
 """Megatron-LM before FlashAttention: scores materialised in a fused softmax, gradients reduced after backward."""
+
+_FLASH2: Final[Options] = {"engine.attention": "flash2"}
+
+_FOUNDRY: Final[Options] = {**_FLASH2, "engine.compile": True}
+"""llm-foundry 2023: FlashAttention 1 and 2, low-precision norms."""
 
 FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
     ("SimuMax fork", Framework("megatron", {**_NO_OVERLAP, "engine.fused_cross_entropy": True})),
@@ -51,8 +60,8 @@ FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
     ("MegaScale", Framework("megatron")),
     ("torchtitan", Framework("fsdp2")),
     ("fms-fsdp", Framework("fsdp2", {"engine.compile": True})),
-    ("llm-foundry", Framework("fsdp2", {"engine.compile": True}, "FSDP1 with fused kernels as fsdp2")),
-    ("InternEvo", Framework("megatron", {}, "InternEvo with ZeRO-1 as megatron")),
+    ("llm-foundry", Framework("fsdp2", _FOUNDRY, "FSDP1 as fsdp2")),
+    ("InternEvo", Framework("megatron", _FLASH2, "InternEvo with ZeRO-1 as megatron")),
     ("PyTorch DDP", Framework("ddp", {"engine.compile": True})),
 )
 """First match of the framework's name wins."""

@@ -106,6 +106,8 @@ def _strategy(run: Run, framework: Framework) -> tuple[StrategyRequest, tuple[st
         values["sp"] = run.text("sequence_parallel") == "true" and axes["tp"] > 1
     elif axes["tp"] > 1:
         assumed += ("sequence_parallel=true",)
+    if run.text("flops_convention").startswith("model_lora"):
+        raise Unusable("job.trainable=lora is not modelled in this version")
     if run.text("schedule") and axes["pp"] > 1:
         schedule = SCHEDULES.get(run.text("schedule"))
         if schedule is None:
