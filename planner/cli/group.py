@@ -16,6 +16,7 @@ from planner.cli.answer import BAD_INPUT, BROKEN_PIPE, INTERNAL_ERROR, INTERRUPT
 
 COMMANDS = ("plan", "evaluate", "check", "inspect", "catalog", "validate")
 DEBUG_VARIABLE = "PLANNER_DEBUG"
+MAX_LINE = 1000
 
 
 class PlannerGroup(click.Group):
@@ -113,7 +114,8 @@ def _complain(message: str) -> None:
 
 
 def _printable(line: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in line).encode("utf-8", "replace").decode("utf-8")
+    cut = line if len(line) <= MAX_LINE else line[: MAX_LINE - 3] + "..."
+    return "".join(c if c.isprintable() else "?" for c in cut).encode("utf-8", "replace").decode("utf-8")
 
 
 def _short(text: str) -> str:

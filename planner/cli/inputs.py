@@ -15,7 +15,15 @@ FILE_SUFFIXES: Final = (".json", ".toml", ".yaml", ".yml", ".txt")
 
 def is_path(text: str) -> bool:
     """Whether a value of --model or --strategy names a file rather than a catalog entry."""
-    return os.sep in text or text.lower().endswith(FILE_SUFFIXES) or Path(text).is_file()
+    return os.sep in text or text.lower().endswith(FILE_SUFFIXES) or is_file(text)
+
+
+def is_file(text: str) -> bool:
+    """Whether there is a file of this name; what can be no name is none."""
+    try:
+        return Path(text).is_file()
+    except OSError:
+        return False
 
 
 def read_text(name: str, what: str) -> str:

@@ -11,7 +11,7 @@ from cost_models.errors import BadInput
 from cost_models.specs.job import JobRequest
 from cost_models.specs.strategy import StrategyRequest, parse_strategy, strategy_from_mapping
 from cost_models.suggest import did_you_mean
-from planner.cli.inputs import STANDARD_INPUT, is_path, read_json, read_text, shown
+from planner.cli.inputs import STANDARD_INPUT, is_file, is_path, read_json, read_text, shown
 from planner.cli.options import JOB_KEYS
 from planner.request import ClusterInput, ModelInput
 
@@ -98,11 +98,12 @@ def situation_of(question: Question) -> "Situation":
 def strategy_of(question: Question) -> StrategyRequest:
     """The strategy that was stated: text, a JSON file, or an object."""
     stated = question.strategy
-    if stated is None:
+    if stated is None or (isinstance(stated, str) and not stated.strip()):
         raise BadInput('no strategy given; give --strategy "tp=8,pp=4" or a file', pointer="/strategy")
     if not isinstance(stated, str):
         return strategy_from_mapping(stated)
-    if stated != STANDARD_INPUT and ("=" in stated or not is_path(stated)):
+    is_text = "=" in stated or not is_path(stated)
+    if stated != STANDARD_INPUT and is_text and not is_file(stated):
         return parse_strategy(stated)
     text = read_text(stated, "strategy")
     if text.lstrip().startswith("{"):
@@ -120,7 +121,7 @@ def load_model_input(stated: Stated) -> "ModelSpec":
     if not isinstance(stated, str):
         return resolve_model(_tagged(TypeAdapter(ModelInput), stated, "model"))
     if stated != STANDARD_INPUT and (stated in list_models() or not is_path(stated)):
-        return resolve_model(CatalogModel(name=stated[:200] or "?"))
+        return resolve_model(CatalogModel(name=_encodable(stated)[:200]))
     text = read_text(stated, "model")
     if stated.lower().endswith(".toml"):
         return model_from_text(text, Path(stated).stem[:80], toml=True)
@@ -198,6 +199,11 @@ def _options(job: Mapping[str, object]) -> dict[str, Any]:
             f"job.options holds a {type(options).__name__}; give keys such as engine.attention: flash"
         )
     return dict(options)
+
+
+def _encodable(text: str) -> str:
+    """Text without the lone surrogates that stand for undecodable bytes of a command line."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _model_name(stated: str, config: Mapping[str, Any]) -> str:

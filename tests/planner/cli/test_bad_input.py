@@ -195,3 +195,17 @@ def test_json_and_another_format_exclude_each_other(run: Any, job: str) -> None:
 def test_a_search_that_cannot_be(run: Any, job: str, options: str, words: tuple[str, ...]) -> None:
     outcome = run(f"plan {job} {options}")
     assert outcome.refused(*words), outcome
+
+
+@pytest.mark.parametrize("option", ["--model", "--cluster", "--strategy"])
+@pytest.mark.parametrize("value", ["x" * 5000, "x/" * 5000, "a\0b", "\udcff", "\x1b[31m", " ", "."])
+def test_a_value_that_can_be_no_name(run: Any, job: str, option: str, value: str) -> None:
+    outcome = run(["evaluate", *job.split(), "--strategy=tp=1", f"{option}={value}"])
+    assert outcome.refused(), outcome
+    assert len(outcome.err) < 2500
+    assert "\x1b" not in outcome.err
+
+
+def test_an_empty_value_is_refused(run: Any, job: str) -> None:
+    for option in ("--model", "--cluster", "--strategy"):
+        assert run(["evaluate", *job.split(), "--strategy=tp=1", f"{option}="]).refused(), option
