@@ -87,7 +87,7 @@ def situation_of(question: Question) -> "Situation":
     from planner.situation import situate
 
     for value, option in ((question.model, "--model"), (question.cluster, "--cluster")):
-        if value is None:
+        if not value:
             raise BadInput(f"no {option[2:]} given; give {option}", pointer=f"/{option[2:]}")
     if question.job.get("global_batch") is None:
         raise BadInput("no global batch given; give --global-batch", pointer="/job/global_batch")

@@ -21,7 +21,7 @@ def command(**given: Any) -> Answer:
     from planner.cli.question import load_model_input
     from planner.inspect_model import inspect_model
 
-    if given["model"] is None:
+    if not given["model"]:
         raise BadInput("no model given; give --model", pointer="/model")
     facts = inspect_model(load_model_input(given["model"]), given["seq_len"])
 
