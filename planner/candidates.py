@@ -13,7 +13,8 @@ import numpy as np
 from cost_models.engines import Engine, Facts, Space
 from cost_models.mesh import SCHEDULES, Bool, Int, MeshBatch, MeshKey
 from cost_models.schedule.names import ScheduleName
-from cost_models.specs.strategy import divisors
+from cost_models.specs.recompute import Recompute
+from cost_models.specs.strategy import Strategy, divisors
 from planner.restrictions import Restrictions
 
 MIN_TOKENS_PER_CP_RANK = 1024
@@ -163,3 +164,27 @@ def _describe(
     described["order"] = ["tp-cp-ep-dp-pp"]
     described["offload"] = ["none"]
     return described
+
+
+def strategy_of(batch: MeshBatch, row: int, stages: tuple[int, ...], recompute: Recompute) -> Strategy:
+    """The strategy of one mesh with its stages and recompute."""
+    n = batch.row(row)
+    return Strategy(
+        tp=n["tp"],
+        cp=n["cp"],
+        pp=n["pp"],
+        vpp=n["vpp"],
+        ep=n["ep"],
+        etp=n["etp"],
+        dp=n["dp"],
+        dp_shard=n["dp_shard"],
+        dp_replicate=n["dp_replicate"],
+        zero=n["zero"],
+        mbs=n["mbs"],
+        sp=bool(n["sp"]),
+        schedule=batch.schedule_name(row),
+        recompute=recompute,
+        stages=stages,
+        cp_kind=batch.key.cp_kind,
+        order=batch.key.order,
+    )

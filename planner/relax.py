@@ -11,13 +11,12 @@ from cost_models.mesh_costs import batch_rules, mesh_costs
 from cost_models.specs.job import JobRequest
 from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from cost_models.units import format_bytes
-from planner.candidates import Candidates, enumerate_candidates
+from planner.candidates import Candidates, enumerate_candidates, strategy_of
 from planner.evaluate import Context, predict
 from planner.plan import Prediction, Relaxation
 from planner.request import SearchRequest
 from planner.restrictions import read_restrictions
 from planner.search.mesh_bounds import MeshSums, mesh_sums
-from planner.search.space_search import strategy_of
 from planner.situation import Situation, situate
 
 TRIED_MESHES = 48

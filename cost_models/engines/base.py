@@ -152,7 +152,10 @@ class Engine(ABC):
         found = [
             r.explain(facts, meshes.row(0), strategy) for r in self.rules() if r.broken(facts, meshes)[0]
         ]
-        return tuple(found) or stage_violations(facts, strategy, self.space(facts.model, facts.job))
+        behind = stage_violations(facts, strategy, self.space(facts.model, facts.job))
+        if any(violation.rule == "layers_stages" for violation in found):
+            behind = tuple(violation for violation in behind if violation.rule != "stages_count")
+        return (*found, *behind)
 
     def check_strategy(self, facts: Facts, strategy: Strategy) -> None:
         """Raise IllegalStrategy where a rule is broken."""

@@ -18,6 +18,7 @@ from cost_models.mesh_costs import batch_rules, mesh_costs
 from cost_models.pricing import Pricer
 from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from cost_models.specs.strategy import Strategy
+from planner.candidates import strategy_of
 from planner.plan import Progress
 from planner.search.bounds import inner_lower_bound
 from planner.search.greedy import greedy
@@ -267,27 +268,3 @@ class SpaceSearch:
         bound = min(bound_s, self.state.lower_bound_s, best)
         gap = (best - bound) / best if np.isfinite(best) else None
         self._progress(Progress(phase, bound, best if np.isfinite(best) else None, gap, done, total))
-
-
-def strategy_of(batch: MeshBatch, row: int, stages: tuple[int, ...], recompute: Recompute) -> Strategy:
-    """The strategy of one mesh with its stages and recompute."""
-    n = batch.row(row)
-    return Strategy(
-        tp=n["tp"],
-        cp=n["cp"],
-        pp=n["pp"],
-        vpp=n["vpp"],
-        ep=n["ep"],
-        etp=n["etp"],
-        dp=n["dp"],
-        dp_shard=n["dp_shard"],
-        dp_replicate=n["dp_replicate"],
-        zero=n["zero"],
-        mbs=n["mbs"],
-        sp=bool(n["sp"]),
-        schedule=batch.schedule_name(row),
-        recompute=recompute,
-        stages=stages,
-        cp_kind=batch.key.cp_kind,
-        order=batch.key.order,
-    )

@@ -1,0 +1,101 @@
+"""The declared space: every combination counted once, legal ones really legal, pins and bans obeyed."""
+
+import pytest
+
+from cost_models.engines import Facts
+from cost_models.errors import BadInput, IllegalStrategy
+from cost_models.specs.recompute import Recompute
+from cost_models.specs.strategy import parse_strategy
+from planner.candidates import enumerate_candidates, strategy_of
+from planner.evaluate import evaluate
+from planner.restrictions import read_restrictions
+
+
+def candidates(of, pins=None, bans=()):
+    return enumerate_candidates(
+        of.engine, Facts(of.model, of.cluster, of.job), read_restrictions(pins or {}, bans)
+    )
+
+
+@pytest.fixture(scope="module")
+def small(make_situation):
+    return make_situation("llama-3.1-8b", "dgx-h100", 12, seq_len=4096, global_batch=24)
+
+
+def test_total_is_legal_plus_illegal(small):
+    found = candidates(small)
+    assert found.total == found.num_legal + sum(found.illegal.values())
+    assert found.num_legal > 0
+
+
+def test_every_legal_mesh_passes_the_rules_one_by_one(small):
+    facts = Facts(small.model, small.cluster, small.job)
+    for batch in candidates(small).batches:
+        for row in range(batch.size):
+            n = int(batch.pp[row] * batch.vpp[row])
+            stages = tuple(32 // n + (i < 32 % n) for i in range(n))
+            strategy = strategy_of(batch, row, stages, Recompute(batch.key.scopes))
+            assert small.engine.violations(facts, strategy) == ()
+
+
+def test_pins_and_bans(small):
+    found = candidates(small, {"tp": 2, "sp": True, "recompute": "none"}, ("pp=3", "schedule=interleaved"))
+    (batch,) = found.batches
+    assert set(batch.tp.tolist()) == {2}
+    assert set(batch.sp.tolist()) == {1}
+    assert 3 not in batch.pp.tolist()
+    assert set(batch.vpp.tolist()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("pins", "bans", "named"),
+    [
+        ({"tpp": 8}, (), "tpp"),
+        ({"tp": 0}, (), "tp=0"),
+        ({"tp": "x"}, (), "tp=x"),
+        ({"schedule": "fast"}, (), "fast"),
+        ({}, ("recompute=sometimes",), "sometimes"),
+        ({"recompute": "full:3"}, (), "full:3"),
+    ],
+)
+def test_bad_pins_and_bans_are_named(pins, bans, named):
+    with pytest.raises(BadInput, match=named):
+        read_restrictions(pins, bans)
+
+
+def test_refusals_give_numbers_and_nearest_legal_values(make_situation):
+    of = make_situation("bert-base", "dgx-h100", 8, seq_len=512, global_batch=64)
+    with pytest.raises(IllegalStrategy) as refused:
+        evaluate(of, parse_strategy("tp=8"))
+    text = str(refused.value)
+    assert "num_attention_heads 12 is not divisible by tp 8" in text
+    assert "use tp 1, 2, 3, 4 or 6" in text
+
+
+RULES = [
+    ("tp=3", "world_size"),
+    ("dp=3", "world_size"),
+    ("mbs=7", "batch"),
+    ("pp=2,vpp=2,mbs=16,dp=4", "schedule"),
+    ("schedule=zb-h1,pp=2", "schedule"),
+    ("ep=2", "experts_need_moe"),
+    ("zero=3", "megatron_zero"),
+    ("schedule=gpipe,pp=2", "megatron_gpipe"),
+    ("sp=true", "sp_needs_tp"),
+    ("pp=2,stages=16+15", "stages_sum"),
+    ("pp=2,stages=16+8+8", "stages_count"),
+    ("recompute=selective:nothing", "recompute_scope"),
+    ("recompute=full:2/selective", "recompute_mixed"),
+    ("pp=2,recompute=full:2+3", "recompute_per_stage"),
+    ("recompute=half", "recompute_syntax"),
+    ("offload=optimizer:0.5", "offload"),
+    ("order=dp-tp", "order"),
+]
+
+
+@pytest.mark.parametrize(("text", "rule"), RULES)
+def test_each_rule_refuses_by_name(make_situation, text, rule):
+    of = make_situation("llama-3.1-8b", "dgx-h100", 8, seq_len=4096, global_batch=64)
+    with pytest.raises(IllegalStrategy) as refused:
+        evaluate(of, parse_strategy(text))
+    assert rule in {v.rule for v in refused.value.violations}
