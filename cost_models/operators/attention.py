@@ -105,16 +105,26 @@ class Attention(Operator):
             )
         scores = self._scores(at)
         flops = 2.0 * scores * (self.qk_dim + self.v_dim)
-        passes = scores * (
-            2.0 * style.compute_bytes + (8.0 if style.softmax_fp32_copy else style.compute_bytes)
-        )
+        forward, backward = self._score_traffic(scores, style)
         heads = at.sequences * self.heads / at.tp
         return (
             Kernel(Phase.FORWARD, KernelKind.GEMM, flops, moved, m, n, k, heads),
-            Kernel(Phase.FORWARD, KernelKind.MEMORY, 0.0, passes, count=3.0),
+            Kernel(Phase.FORWARD, KernelKind.MEMORY, 0.0, forward, count=3.0),
             Kernel(Phase.INPUT_GRADIENT, KernelKind.GEMM, 2.0 * flops, 2.0 * moved, m, n, k, heads),
-            Kernel(Phase.INPUT_GRADIENT, KernelKind.MEMORY, 0.0, 1.5 * passes, count=3.0),
+            Kernel(Phase.INPUT_GRADIENT, KernelKind.MEMORY, 0.0, backward, count=3.0),
         )
+
+    def _score_traffic(self, scores: Num, style: Style) -> tuple[Num, Num]:
+        """Bytes of materialised scores moved forward and backward, the products' own included.
+
+        Forward: written, read and written by the softmax, read. Backward: gradient written, softmax reads two
+        and writes one, products read three. Dropout reads, writes and keeps a byte; an fp32 softmax copies.
+        """
+        each = style.compute_bytes
+        dropout = 2.0 * each + 1.0 if self.dropout and style.dropout else 0.0
+        copies = 16.0 if style.softmax_fp32_copy else 0.0
+        extra = dropout + copies
+        return scores * (4.0 * each + extra), scores * (7.0 * each + extra)
 
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
         """Flash: q, k, v, output and the fp32 log-sum-exp. Unfused: the probabilities (Korthikanti 2022, eq. 1)."""
