@@ -1,13 +1,128 @@
-"""Lower bounds on the step of one mesh, in milliseconds and without a solver."""
+"""Lower bounds on the step of one mesh, in milliseconds and without a solver.
+
+One chunk per rank: the rank program (rank_program.py), for the fixed K that is best if the engine takes one K.
+
+Several chunks per rank: with S the seconds of one micro-batch over all blocks, rank i's list alone takes m t_i, and
+chunk 0 of the i ranks before it, which hold at least the first i blocks, runs before its first and after its last operation:
+
+    T >= m t_i + h_i,   h_i = (embedding and first i blocks, forward and backward) + 2 i e          (i > 0; h_0 = 0)
+
+    average:  p T >= m S + sum_i h_i
+    whole numbers: blocks of at least c seconds, n of them in all; rank i takes at most
+                   floor((T - h_i - m edge_i - m v x) / (m c)) of them, and these must come to n for every c
+
+edge_i is the embedding on rank 0 and the head on rank p - 1, x the least recompute of a virtual stage (0 for K = 0). The
+longest tail is at least the average one and that of either edge.
+"""
+
+from dataclasses import replace
+
 import numpy as np
-from cost_models.chunk import MeshCosts
-from planner.search.problem import num_virtual_stages, step_of
-from planner.search.rank_program import solve_rank_program
+
+from cost_models.chunk import Array, MeshCosts, step_tail_s
+from cost_models.schedule import in_flight
+from planner.search.problem import has_partition, most_full, num_virtual_stages, step_of
+from planner.search.rank_program import RankProgram, solve_rank_program
+
+# Halvings of the interval in which the whole-number bound lies: 2**-40 of it is left.
+_HALVINGS = 40
+
 
 def inner_lower_bound(mesh: MeshCosts) -> float:
-    if num_virtual_stages(mesh) > mesh.table.num_blocks:
+    """Least step of any choice of stages and recompute, infinite if provably none fits; seconds."""
+    if not has_partition(mesh):
         return np.inf
-    if mesh.vpp > 1: return 0.0
+    if mesh.vpp > 1:
+        pipeline_s = np.inf if _is_short_of_memory(mesh) else chunk_bound(mesh, 0)
+    else:
+        programs, rest_s = rank_programs(mesh, None)
+        pipeline_s = min([rest_s, *(program.bound_s for _, program in programs)])
+    return float(step_of(mesh, np.float64(pipeline_s)))
+
+
+def rank_programs(
+    mesh: MeshCosts, reach_s: float | None
+) -> tuple[list[tuple[int | None, RankProgram]], float]:
+    """Rank programs by K, and a bound on every K that is left out (v = 1; pipeline and tail seconds).
+
+    Time does not fall with K, so once the program without memory is at `reach_s` (None: the least bound so far), larger
+    K are at least there too.
+    """
     if not mesh.uniform_full:
-        return float(step_of(mesh, np.float64(solve_rank_program(mesh, None).bound_s)))
-    return min(float(step_of(mesh, np.float64(solve_rank_program(mesh, k).bound_s))) for k in range(mesh.table.num_blocks+1))
+        return [(None, solve_rank_program(mesh, None, reach_s or 0.0))], np.inf
+    roomy = replace(mesh, rules=replace(mesh.rules, allocated_limit_bytes=np.inf))
+    programs: list[tuple[int | None, RankProgram]] = []
+    least_s = np.inf
+    for full in range(most_full(mesh) + 1):
+        stop_s = least_s if reach_s is None else reach_s
+        if full > 0 and np.isfinite(stop_s):
+            rest_s = solve_rank_program(roomy, full).bound_s
+            if rest_s >= stop_s:
+                return programs, rest_s
+        program = solve_rank_program(mesh, full, reach_s or 0.0)
+        programs.append((full, program))
+        least_s = min(least_s, program.bound_s)
+        reached_s = least_s if reach_s is None else reach_s
+        if program.all_fit and reached_s <= program.outside_s:
+            break  # every larger K is slower than this one with the same cut, which fits
+    return programs, np.inf
+
+
+def chunk_bound(mesh: MeshCosts, full: int) -> float:
+    """Bound of the module's docstring for all K >= `full`; pipeline and tail seconds."""
+    rows_s = mesh.table.forward_parts_s.sum(0) + mesh.table.backward_parts_s.sum(0)
+    blocks_s = rows_s[1:-1]
+    m, ranks = mesh.num_micro_batches, np.arange(mesh.pp)
+    edge_s = rows_s[0] * (ranks == 0) + rows_s[-1] * (ranks == mesh.pp - 1)
+    head_s = np.concatenate(([0.0], rows_s[0] + np.cumsum(blocks_s[: mesh.pp - 1])))
+    head_s = head_s + 2 * ranks * mesh.rules.send_s
+    extra_s = np.sort(mesh.table.full_parts_s.sum(0)[1:-1])
+    recompute_s = 0.0 if full == 0 else float(extra_s[: num_virtual_stages(mesh)].sum())
+    average_s = (m * (rows_s.sum() + recompute_s) + head_s.sum()) / mesh.pp
+    taken_s = head_s + m * edge_s + (0.0 if full == 0 else m * mesh.vpp * extra_s[0])
+    whole_s = _whole_number_bound(blocks_s * m, taken_s, average_s)
+    return max(float(average_s), whole_s) + _least_tail(mesh)
+
+
+def _whole_number_bound(blocks_s: Array, taken_s: Array, low_s: float) -> float:
+    """Least T at which the ranks' whole numbers of blocks come to all of them, for each least time of a block."""
+    bound_s = low_s
+    for least_s in np.unique(blocks_s[blocks_s > 0.0]):
+        number = int((blocks_s >= least_s).sum())
+        high_s = float(taken_s.max() + least_s * number)
+        low = bound_s
+        if _room(low, taken_s, least_s) >= number:
+            continue
+        for _ in range(_HALVINGS):
+            middle = 0.5 * (low + high_s)
+            low, high_s = (low, middle) if _room(middle, taken_s, least_s) >= number else (middle, high_s)
+        bound_s = max(bound_s, low)
+    return bound_s
+
+
+def _room(step_s: float, taken_s: Array, least_s: float) -> int:
+    # A hair more room than computed keeps the bound true when a quotient is rounded to just below a whole number.
+    return int(np.floor(np.maximum(step_s - taken_s, 0.0) / least_s + 1e-9).sum())
+
+
+def _least_tail(mesh: MeshCosts) -> float:
+    tail_s = step_tail_s(mesh.rules, mesh.table.gather_s, mesh.table.optimizer_s)
+    return float(max(tail_s.sum() / mesh.pp, tail_s[0], tail_s[-1]))
+
+
+def _is_short_of_memory(mesh: MeshCosts) -> bool:
+    """Whether all ranks together lack the bytes of all blocks at their best recompute, or an edge its own.
+
+    Peak of a rank >= static + sum over its chunks of held x saved, at the in-flight vector with the largest sum.
+    """
+    limit, table = mesh.rules.allocated_limit_bytes, mesh.table
+    if np.isinf(limit):
+        return False
+    flight = in_flight(mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)
+    fewest = min(min(max(vectors, key=sum)) for vectors in flight.vectors)
+    static = table.static_parts_bytes.sum(0)
+    saved = np.minimum(table.saved_bytes, table.full_saved_bytes)
+    saved[[0, -1]] = table.saved_bytes[[0, -1]]
+    room = limit - mesh.rules.rank_constant_bytes
+    total = float((static + fewest * saved).sum())
+    return total > mesh.pp * room * (1 + 1e-9) or float(static[[0, -1]].max()) > room

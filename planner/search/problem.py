@@ -22,8 +22,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cost_models.chunk import Array, ChunkCosts, Index, MeshCosts, chunk_costs, exposed_sync_s, rank_peak_bytes, step_tail_s
+from cost_models.chunk import (
+    Array,
+    ChunkCosts,
+    Index,
+    MeshCosts,
+    chunk_costs,
+    exposed_sync_s,
+    rank_peak_bytes,
+    step_tail_s,
+)
 from cost_models.schedule import PipelineDurations, in_flight, simulate
 from cost_models.step import virtual_stage
 
@@ -59,16 +69,27 @@ class InnerResult:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Steps of n choices of one mesh; arrays of shape (n,), chunk fields of shape (p, v, n)."""
+    """Steps of n choices of one mesh, and whether they fit; shape (n,)."""
 
     step_s: Array
-    fits: Array
-    chunks: ChunkCosts
+    fits: NDArray[np.bool_]
 
 
 def num_virtual_stages(mesh: MeshCosts) -> int:
     """N, the number of segments that the blocks are cut into."""
     return mesh.pp * mesh.vpp
+
+
+def has_partition(mesh: MeshCosts) -> bool:
+    """Whether the blocks can be cut at all: one for every virtual stage, and equally many if they must be."""
+    count, num_blocks = num_virtual_stages(mesh), mesh.table.num_blocks
+    return count <= num_blocks and not (mesh.uniform_chunks and num_blocks % count)
+
+
+def most_full(mesh: MeshCosts) -> int:
+    """The largest K that differs from smaller ones: the most blocks that a virtual stage can hold."""
+    count, num_blocks = num_virtual_stages(mesh), mesh.table.num_blocks
+    return num_blocks // count if mesh.uniform_chunks else num_blocks - count + 1
 
 
 def chunks_of(mesh: MeshCosts, stages: Index, full_layers: Index) -> ChunkCosts:
@@ -82,14 +103,14 @@ def chunks_of(mesh: MeshCosts, stages: Index, full_layers: Index) -> ChunkCosts:
     return ChunkCosts(*(getattr(costs, name).reshape(*where.shape, -1) for name in ChunkCosts.__dataclass_fields__))
 
 
-def fits_memory(mesh: MeshCosts, chunks: ChunkCosts) -> Array:
-    """Whether every rank stays within the limit, shape (n,)."""
+def fits_rank(mesh: MeshCosts, chunks: ChunkCosts) -> NDArray[np.bool_]:
+    """Whether each rank stays within the limit, shape (p, n)."""
     flight = in_flight(mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)
-    fits = np.ones(chunks.forward_s.shape[2], dtype=bool)
+    peaks = []
     for rank in range(mesh.pp):
         of_rank = ChunkCosts(*(getattr(chunks, name)[rank] for name in ChunkCosts.__dataclass_fields__))
-        held = np.asarray(flight.vectors[rank], dtype=np.float64)
-        fits &= rank_peak_bytes(mesh.rules, of_rank, held) <= mesh.rules.allocated_limit_bytes
+        peaks.append(rank_peak_bytes(mesh.rules, of_rank, np.asarray(flight.vectors[rank], dtype=np.float64)))
+    fits: NDArray[np.bool_] = np.asarray(peaks) <= mesh.rules.allocated_limit_bytes
     return fits
 
 
@@ -102,7 +123,13 @@ def price_many(mesh: MeshCosts, stages: Index, full_layers: Index) -> Prices:
     exposed = exposed_sync_s(mesh.rules, chunks.sync_s.sum(1), chunks.backward_s.sum(1))
     tail = step_tail_s(mesh.rules, chunks.gather_s.sum(1), chunks.optimizer_s.sum(1))
     pipeline_s = (ends + exposed).max(axis=0) + tail.max(axis=0)
-    return Prices(step_of(mesh, pipeline_s), fits_memory(mesh, chunks), chunks)
+    return Prices(step_of(mesh, pipeline_s), fits_rank(mesh, chunks).all(axis=0))
+
+
+def price_one(mesh: MeshCosts, stages: tuple[int, ...], full_layers: tuple[int, ...]) -> InnerSolution:
+    """Step of one choice, whether it fits or not."""
+    prices = price_many(mesh, np.array([stages]), np.array([full_layers]))
+    return InnerSolution(stages, full_layers, float(prices.step_s[0]))
 
 
 def step_of(mesh: MeshCosts, pipeline_s: Array) -> Array:

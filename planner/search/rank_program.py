@@ -47,9 +47,17 @@ class RankProgram:
     bound_s: float
     outside_s: float
 
+    @property
+    def all_fit(self) -> bool:
+        """Whether every segment of the band fits on every rank."""
+        return bool((self.table.fits == self.table.band.legal).all())
 
-def solve_rank_program(mesh: MeshCosts, full: int | None) -> RankProgram:
-    """Solve over segments of up to `width` blocks, doubling it until longer segments cannot be better."""
+
+def solve_rank_program(mesh: MeshCosts, full: int | None, reach_s: float = 0.0) -> RankProgram:
+    """Solve over segments of up to `width` blocks, doubling it until longer ones are worse than `reach_s`.
+
+    They are always worse than the bound; K is `full` for all ranks, or the smallest that fits on each.
+    """
     num_blocks, pp = mesh.table.num_blocks, mesh.pp
     widest = num_blocks - pp + 1
     width = min(widest, -(-3 * num_blocks // (2 * pp)) + 2)
@@ -58,7 +66,7 @@ def solve_rank_program(mesh: MeshCosts, full: int | None) -> RankProgram:
         through_s = _through(mesh, table)
         bound_s = float(through_s[0].min())
         outside_s = np.inf if width == widest else _outside(mesh, width)
-        if bound_s <= outside_s or width == widest:
+        if width == widest or max(bound_s, reach_s) <= outside_s:
             return RankProgram(table, through_s, min(bound_s, outside_s), outside_s)
         width = min(widest, 2 * width)
 

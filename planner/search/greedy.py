@@ -1,0 +1,126 @@
+"""A good choice without a solver: a balanced cut, the least recompute that fits, and moves of single blocks.
+
+    start     the cut of the rank program (v = 1), or an even one corrected for heavy edges (v > 1)
+    recompute K fixed, or the smallest that fits (exact for v = 1, see segments; step by step for v > 1)
+    improve   take the best of all moves of one block from one virtual stage to another, until none helps
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models.chunk import Index, MeshCosts
+from cost_models.schedule import in_flight
+from cost_models.step import virtual_stage
+from planner.search.baselines import even_stages
+from planner.search.bounds import rank_programs
+from planner.search.problem import InnerSolution, chunks_of, fits_rank, has_partition, most_full, price_many, step_of
+from planner.search.rank_program import best_cut
+from planner.search.segments import SegmentTable, stage_recompute
+
+FullRule = Callable[[Index], Index]
+"""Fully recomputed blocks, shape (n, N), for n cuts (n, N)."""
+
+
+def full_rule(mesh: MeshCosts, full: int | None, table: SegmentTable | None) -> FullRule:
+    """The rule of one subproblem: K fixed, looked up in the segment table (v = 1), or found step by step."""
+    if full is not None:
+        return lambda stages: np.minimum(full, stages)
+    if table is not None:
+        return lambda stages: stage_recompute(table, stages)
+    return lambda stages: grow_recompute(mesh, stages)
+
+
+def grow_recompute(mesh: MeshCosts, stages: Index) -> Index:
+    """Recompute one more block at a time on every rank that does not fit, where it frees most bytes per second."""
+    flight = in_flight(mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)
+    most = np.array([np.max(flight.vectors[rank], axis=0) for rank in range(mesh.pp)])  # (p, v)
+    where = virtual_stage(mesh.pp, mesh.vpp)
+    full_layers = np.zeros_like(stages)
+    for _ in range(int(stages.sum(axis=1).max())):
+        now = chunks_of(mesh, stages, full_layers)
+        short = ~fits_rank(mesh, now)  # (p, n)
+        can = (full_layers < stages).T[where]  # (p, v, n)
+        if not (short[:, None] & can).any():
+            break
+        more = chunks_of(mesh, stages, np.minimum(full_layers + 1, stages))
+        freed = most[:, :, None] * (now.saved_bytes - more.saved_bytes)
+        worth = np.where(can, freed / (more.backward_s - now.backward_s + 1e-12), -np.inf)
+        chosen = np.argmax(worth, axis=1)  # (p, n)
+        rank, column = np.nonzero(short & can.any(axis=1))
+        full_layers[column, where[rank, chosen[rank, column]]] += 1
+    return full_layers
+
+
+def improve(mesh: MeshCosts, starts: Index, rule: FullRule, max_moves: int = 200) -> InnerSolution | None:
+    """Best cut reached from `starts` (n, N) by moves of one block that each lower the step."""
+    best = _best_of(mesh, starts, rule)
+    if best is None or mesh.uniform_chunks:
+        return best
+    for _ in range(max_moves):
+        moved = _best_of(mesh, _neighbours(np.asarray(best.stages)), rule)
+        if moved is None or moved.step_s >= best.step_s:
+            return best
+        best = moved
+    return best
+
+
+def _best_of(mesh: MeshCosts, stages: Index, rule: FullRule) -> InnerSolution | None:
+    if len(stages) == 0:
+        return None
+    full_layers = rule(stages)
+    prices = price_many(mesh, stages, full_layers)
+    steps = np.where(prices.fits, prices.step_s, np.inf)
+    best = int(np.argmin(steps))
+    if not prices.fits[best]:
+        return None
+    cut, full = tuple(stages[best].tolist()), tuple(full_layers[best].tolist())
+    return InnerSolution(cut, full, float(steps[best]))
+
+
+def _neighbours(stages: Index) -> Index:
+    """All cuts with one block moved from one virtual stage to another, shifting the stages between."""
+    count = len(stages)
+    giver, taker = np.nonzero(~np.eye(count, dtype=bool))
+    cuts = np.repeat(stages[None], len(giver), axis=0)
+    rows = np.arange(len(giver))
+    cuts[rows, giver] -= 1
+    cuts[rows, taker] += 1
+    kept: Index = cuts[cuts.min(axis=1) >= 1]
+    return kept
+
+
+def greedy(mesh: MeshCosts) -> InnerSolution | None:
+    """A good choice in milliseconds, None when none is found that fits."""
+    if not has_partition(mesh):
+        return None
+    if mesh.vpp == 1 and not mesh.uniform_chunks:
+        return _greedy_ranks(mesh)
+    stages = even_stages(mesh)
+    assert stages is not None  # has_partition
+    cuts = np.array([stages])
+    if not mesh.uniform_full:
+        return improve(mesh, cuts, full_rule(mesh, None, None))
+    # The fewest recomputed blocks with which the even cut fits; an uneven one may do with one less.
+    fulls = np.minimum(np.arange(most_full(mesh) + 1)[:, None], cuts)
+    fits = price_many(mesh, np.repeat(cuts, len(fulls), axis=0), fulls).fits
+    fewest = int(np.argmax(fits)) if fits.any() else most_full(mesh)
+    found = [improve(mesh, cuts, full_rule(mesh, full, None)) for full in {fewest, max(fewest - 1, 0)}]
+    return min((one for one in found if one is not None), key=lambda one: one.step_s, default=None)
+
+
+def _greedy_ranks(mesh: MeshCosts) -> InnerSolution | None:
+    """Improve the cuts of the rank programs with the least bounds (a few K, if the engine takes one)."""
+    programs, _ = rank_programs(mesh, None)
+    fitting = [item for item in programs if np.isfinite(item[1].bound_s)]
+    best: InnerSolution | None = None
+    for full, program in sorted(fitting, key=lambda item: item[1].bound_s):
+        if best is not None and step_of(mesh, np.float64(program.bound_s)) >= best.step_s:
+            break
+        cut = np.array([best_cut(program, mesh.pp)])
+        found = improve(mesh, cut, full_rule(mesh, full, program.table))
+        if found is not None and (best is None or found.step_s < best.step_s):
+            best = found
+    return best

@@ -1,0 +1,123 @@
+"""The exact inner problem of one mesh: bounds, a greedy solution, and only then the integer solver.
+
+    1. no partition, or no memory for any: infeasible
+    2. greedy solution -> best; best and incumbent set the target (objective.py)
+    3. subproblems: one K for all virtual stages at a time if the engine takes one, else a single one
+    4. a subproblem whose bound (bounds.py) reaches the target is closed
+    5. the others, least bound first: relaxed model -> simulate -> path cuts, until none reaches the target
+
+The lower bound is the least over the subproblems: the bound that closed each, or (1 - gap) of the best step known
+when the integer model refuted it.
+"""
+
+from dataclasses import dataclass
+from time import monotonic
+
+import numpy as np
+
+from cost_models.chunk import MeshCosts
+from planner.search.baselines import even_stages, solve_exhaustively
+from planner.search.bounds import chunk_bound, rank_programs
+from planner.search.effort import Closed, Effort
+from planner.search.greedy import full_rule, greedy
+from planner.search.objective import Goal
+from planner.search.problem import (
+    InnerResult,
+    InnerSolution,
+    InnerStatus,
+    has_partition,
+    most_full,
+    price_one,
+)
+
+
+def solve_inner(
+    mesh: MeshCosts, *, incumbent_s: float, gap: float, max_seconds: float, seed: int, workers: int = 2
+) -> InnerResult:
+    """Prove that no choice of this mesh is below (1 - gap) min(best, incumbent), or run out of time.
+
+    `incumbent_s` is the best step known from other meshes (infinite without one); `gap` is relative.
+    """
+    start = monotonic()
+    goal = Goal(mesh, gap, incumbent_s)
+    effort = Effort(start + max_seconds, seed, workers)
+    closed = _close(goal, effort)
+    bound_s = min((part.bound_s for part in closed), default=np.inf)
+    bound_s = min(bound_s, np.inf if goal.best is None else goal.best.step_s)
+    is_proved = all(part.is_proved for part in closed)
+    status = _status(goal, bound_s, is_proved=is_proved)
+    rounds = sum(part.rounds for part in closed)
+    return InnerResult(status, goal.best, bound_s, rounds, monotonic() - start)
+
+
+def _status(goal: Goal, bound_s: float, *, is_proved: bool) -> InnerStatus:
+    if not is_proved:
+        return InnerStatus.STOPPED
+    if goal.best is not None and bound_s >= (1.0 - goal.gap) * goal.best.step_s:
+        return InnerStatus.OPTIMAL
+    return InnerStatus.INFEASIBLE if np.isinf(bound_s) else InnerStatus.CUT
+
+
+def _close(goal: Goal, effort: Effort) -> list[Closed]:
+    mesh = goal.mesh
+    if not has_partition(mesh):
+        return []
+    if mesh.uniform_chunks and mesh.uniform_full:
+        goal.offer(solve_exhaustively(mesh))
+        return [] if goal.best is None else [Closed(goal.best.step_s, is_proved=True)]
+    if mesh.vpp == 1 and not mesh.uniform_chunks:
+        return _close_ranks(goal, effort)
+    return _close_chunks(goal, effort)
+
+
+def _close_ranks(goal: Goal, effort: Effort) -> list[Closed]:
+    """One chunk per rank: rank programs of every K that matters, then the segment model for those left."""
+    goal.offer(greedy(goal.mesh))
+    programs, rest_s = rank_programs(goal.mesh, goal.pipeline_target_s)
+    closed = [Closed(goal.step_of_bound(rest_s), is_proved=True)]
+    for full, program in sorted(programs, key=lambda item: item[1].bound_s):
+        if program.bound_s >= goal.pipeline_target_s:
+            closed.append(Closed(goal.step_of_bound(program.bound_s), is_proved=True))
+            continue
+        from planner.search.decide_segments import decide_segments
+
+        closed.append(decide_segments(goal, program, full, effort))
+    return closed
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """K of a subproblem (None: free), and a cut to look around."""
+
+    full: int | None
+    near: InnerSolution
+
+
+def _close_chunks(goal: Goal, effort: Effort) -> list[Closed]:
+    """Several chunks per rank: relaxation and boundaries model for every K whose bound is below the target."""
+    from planner.search.decide_boundaries import BoundarySearch
+
+    mesh = goal.mesh
+    goal.offer(greedy(mesh))
+    search = BoundarySearch(goal, effort)
+    if not mesh.uniform_full:
+        return [search.decide(None, _near(goal, None))]
+    closed: list[Closed] = []
+    for full in range(most_full(mesh) + 1):
+        bound_s = goal.step_of_bound(chunk_bound(mesh, full))
+        if bound_s >= goal.target_s:
+            closed.append(Closed(bound_s, is_proved=True))
+            if full > 0:  # the bound does not fall with K
+                break
+            continue
+        closed.append(search.decide(full, _near(goal, full)))
+    return closed
+
+
+def _near(goal: Goal, full: int | None) -> InnerSolution:
+    """The best solution so far under this K, or the even cut."""
+    mesh = goal.mesh
+    stages = goal.best.stages if goal.best is not None else even_stages(mesh)
+    assert stages is not None  # has_partition
+    rule = full_rule(mesh, full, None)
+    return price_one(mesh, stages, tuple(rule(np.array([stages]))[0].tolist()))

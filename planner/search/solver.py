@@ -1,0 +1,44 @@
+"""One call of the integer solver, with its statuses kept apart."""
+
+from enum import Enum
+from time import monotonic
+
+from ortools.sat.python import cp_model
+
+from planner.search.effort import Effort
+
+
+class Answer(Enum):
+    """What the solver proved: a relaxed choice reaches the target, none does, or it ran out of time."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+class InvalidModelError(RuntimeError):
+    """The solver refused the model: an error of this package."""
+
+
+_ANSWERS = {
+    cp_model.OPTIMAL: Answer.YES,
+    cp_model.FEASIBLE: Answer.YES,
+    cp_model.INFEASIBLE: Answer.NO,
+    cp_model.UNKNOWN: Answer.UNKNOWN,
+}
+
+
+def run_solver(model: cp_model.CpModel, effort: Effort) -> tuple[Answer, cp_model.CpSolver]:
+    """Solve within what is left of the time; the same seed and workers give the same answer."""
+    solver = cp_model.CpSolver()
+    parameters = solver.parameters
+    parameters.num_workers = effort.workers
+    parameters.random_seed = effort.seed
+    parameters.interleave_search = True
+    parameters.linearization_level = 2
+    parameters.max_time_in_seconds = max(0.0, effort.until - monotonic())
+    status = solver.solve(model)
+    if status not in _ANSWERS:
+        msg = f"the solver refused a model of {len(model.proto.constraints)} constraints: {model.validate()}"
+        raise InvalidModelError(msg)
+    return _ANSWERS[status], solver
