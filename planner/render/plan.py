@@ -76,8 +76,9 @@ def _show_relaxations(console: Console, result: PlanResult) -> None:
         return
     console.print("\n[bold]Smallest changes that would help[/bold]")
     for relaxation in result.relaxations:
-        step = "" if relaxation.step_s is None else f" (step {format_seconds(relaxation.step_s)})"
-        console.print(f"  {plain(relaxation.change)}: {plain(relaxation.detail)}{step}")
+        step = "" if relaxation.step_s is None else format_seconds(relaxation.step_s)
+        shown = f" (step {step})" if step and step not in relaxation.detail else ""
+        console.print(f"  {plain(relaxation.change)}: {plain(relaxation.detail)}{shown}")
 
 
 def _certificate(certificate: Certificate) -> Table:
