@@ -14,7 +14,7 @@ from planner.situation import Situation
 
 VERDICT_STYLES: Final = {"fits": "green", "at_risk": "yellow", "does_not_fit": "red"}
 MAX_CAUSES: Final = 5
-MAX_STAGE_ROWS: Final = 12
+MAX_STAGE_ROWS: Final = 16
 MAX_NOTES: Final = 12
 MAX_STAGES_TEXT: Final = 60
 
