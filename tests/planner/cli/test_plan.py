@@ -75,12 +75,12 @@ def test_progress_is_lines_of_json_with_bounds_that_never_worsen(run: Any, job: 
 
 
 def test_a_model_that_fits_nowhere_is_a_no_with_ways_out(run: Any) -> None:
-    big = "--model llama-3.1-405b --cluster dgx-h100:8 --seq-len 8192 --global-batch 8"
+    big = "--model llama-3.1-8b --cluster rtx-4090:1 --seq-len 1024 --global-batch 8 --max-seconds 2"
     found = plan_of(run, big, code=1)
     assert found["status"] == "infeasible"
     assert found["best"] is None
+    assert found["reason"]
     assert found["relaxations"]
-    assert run(f"plan {big}").code == 1
 
 
 def test_seven_devices_and_a_batch_of_512_name_the_nearest_batch(run: Any) -> None:
