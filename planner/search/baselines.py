@@ -1,7 +1,7 @@
 """Plain answers to the inner problem: every choice priced, and the even split that people use without a search."""
 
 from collections.abc import Iterator
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 
 import numpy as np
 
@@ -41,7 +41,7 @@ def partitions(num_blocks: int, count: int) -> Iterator[tuple[int, ...]]:
     """All ways to cut `num_blocks` into `count` runs of at least one block."""
     for cuts in combinations(range(1, num_blocks), count - 1):
         bounds = (0, *cuts, num_blocks)
-        yield tuple(stop - start for start, stop in zip(bounds, bounds[1:], strict=False))
+        yield tuple(stop - start for start, stop in pairwise(bounds))
 
 
 def _choices(mesh: MeshCosts) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:

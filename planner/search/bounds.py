@@ -3,7 +3,8 @@
 One chunk per rank: the rank program (rank_program.py), for the fixed K that is best if the engine takes one K.
 
 Several chunks per rank: with S the seconds of one micro-batch over all blocks, rank i's list alone takes m t_i, and
-chunk 0 of the i ranks before it, which hold at least the first i blocks, runs before its first and after its last operation:
+chunk 0 of the i ranks before it, which hold at least the first i blocks, runs before its first operation and after
+its last:
 
     T >= m t_i + h_i,   h_i = (embedding and first i blocks, forward and backward) + 2 i e          (i > 0; h_0 = 0)
 
@@ -11,8 +12,8 @@ chunk 0 of the i ranks before it, which hold at least the first i blocks, runs b
     whole numbers: blocks of at least c seconds, n of them in all; rank i takes at most
                    floor((T - h_i - m edge_i - m v x) / (m c)) of them, and these must come to n for every c
 
-edge_i is the embedding on rank 0 and the head on rank p - 1, x the least recompute of a virtual stage (0 for K = 0). The
-longest tail is at least the average one and that of either edge.
+edge_i is the embedding on rank 0 and the head on rank p - 1, x the least recompute of a virtual stage (0 for K = 0).
+The longest tail is at least the average one and that of either edge.
 """
 
 from dataclasses import replace
@@ -37,7 +38,7 @@ def inner_lower_bound(mesh: MeshCosts) -> float:
     else:
         programs, rest_s = rank_programs(mesh, None)
         pipeline_s = min([rest_s, *(program.bound_s for _, program in programs)])
-    return float(step_of(mesh, np.float64(pipeline_s)))
+    return step_of(mesh, pipeline_s)
 
 
 def rank_programs(

@@ -1,15 +1,14 @@
 """Constraints of the integer models, one function each with its formula (symbols in problem.py)."""
 
-from collections.abc import Iterator
-
 import numpy as np
 from ortools.sat.python import cp_model
 
-from cost_models.chunk import Array, Index
+from cost_models.chunk import Array
 from cost_models.schedule import PathCoefficients
+from planner.search.problem import InnerSolution
 from planner.search.rank_program import RankProgram
 from planner.search.rows import Row, RowKind
-from planner.search.scaling import Scale, linear_tables
+from planner.search.scaling import Scale, tables_on_domains
 from planner.search.segments import SegmentTable
 from planner.search.variables import BoundaryVariables, SegmentVariables
 
@@ -17,7 +16,7 @@ from planner.search.variables import BoundaryVariables, SegmentVariables
 
 
 def define_one_segment_per_rank(model: cp_model.CpModel, variables: SegmentVariables) -> None:
-    """sum over options of y[i, a, b] = 1 for every rank."""
+    """Sum over options of y[i, a, b] = 1 for every rank."""
     for chosen in variables.chosen:
         model.add_exactly_one(chosen)
 
@@ -38,7 +37,7 @@ def define_segment_tails(
     """Longest tail: o >= sum over options of o[i, a, b] y[i, a, b] for every rank."""
     for rank, chosen in enumerate(variables.chosen):
         costs = scale.down(_of_options(table.tail_s, variables, rank))
-        model.add(variables.tail >= cp_model.LinearExpr.weighted_sum(chosen, costs.tolist()))
+        model.add(variables.tail >= cp_model.LinearExpr.weighted_sum(chosen, costs))
 
 
 def define_rank_cuts(
@@ -47,7 +46,7 @@ def define_rank_cuts(
     """Rank bound of the chosen option (rank_program.py): sum over options of through[i, a, b] y <= target."""
     for rank, chosen in enumerate(variables.chosen):
         costs = scale.down(_of_options(program.through_s[rank], variables, rank))
-        model.add(cp_model.LinearExpr.weighted_sum(chosen, costs.tolist()) <= target)
+        model.add(cp_model.LinearExpr.weighted_sum(chosen, costs) <= target)
 
 
 def define_segment_path_cut(
@@ -68,8 +67,8 @@ def define_segment_path_cut(
         if rank == path.end_rank:
             seconds += _of_options(table.exposed_s[place], variables, rank)
         chosen += of_rank
-        costs += scale.down(seconds).tolist()
-    sends = int(scale.down(np.float64(path.edge_count * send_s)))
+        costs += scale.down(seconds)
+    sends = scale.down_one(path.edge_count * send_s)
     model.add(cp_model.LinearExpr.weighted_sum(chosen, costs) + sends + variables.tail <= target)
 
 
@@ -94,21 +93,18 @@ def define_row(model: cp_model.CpModel, variables: BoundaryVariables, row: Row, 
 
 
 def forbid_rank(
-    model: cp_model.CpModel, variables: BoundaryVariables, stages: list[int], bounds: list[int], ends: list[int]
+    model: cp_model.CpModel, variables: BoundaryVariables, stages: list[int], choice: InnerSolution
 ) -> None:
-    """Not these boundaries and splits of a rank's virtual stages together: they do not fit in memory."""
+    """Not these virtual stages of a rank together, x[g], n[g] and k[g] each: they do not fit in memory."""
     involved: list[cp_model.IntVar] = []
     values: list[int] = []
     for stage in stages:
-        involved += [variables.boundary[stage], variables.boundary[stage + 1]]
-        values += [bounds[stage], bounds[stage + 1]]
-        if variables.split:
-            involved.append(variables.split[stage])
-            values.append(ends[stage])
-    distinct = dict(zip([variable.index for variable in involved], zip(involved, values, strict=True), strict=True))
-    model.add_forbidden_assignments(
-        [variable for variable, _ in distinct.values()], [tuple(value for _, value in distinct.values())]
-    )
+        involved += [variables.position(model, "x", stage), variables.size[stage]]
+        values += [sum(choice.stages[:stage]), choice.stages[stage]]
+        if variables.full:
+            involved.append(variables.full[stage])
+            values.append(choice.full_layers[stage])
+    model.add_forbidden_assignments(involved, [tuple(values)])
 
 
 # Bytes are shares of the limit; a share of 1e-9 is far below what the cost model knows.
@@ -117,33 +113,28 @@ _SHARES = Scale(1e9)
 
 def _row_expression(
     model: cp_model.CpModel, variables: BoundaryVariables, row: Row, scale: Scale
-) -> cp_model.LinearExprT:
-    """Whole-number lower bound on the row."""
-    tables = row.boundary if variables.split else row.without_splits()
-    groups = list(_same_width(variables.boundary, tables))
-    if variables.split:
-        groups += _same_width(variables.split, row.split)
-    involved: list[cp_model.IntVar] = []
+) -> cp_model.LinearExpr:
+    """Whole-number lower bound on the row: a line in x[g] = sum n and s[g] = x[g] + k[g], and what bends."""
+    domains, stages = variables.domains, np.arange(len(variables.size))
+    low, high = np.array(domains.low), np.array(domains.high)
+    boundary = row.boundary if variables.full else row.without_splits()
+    at_boundary = tables_on_domains(boundary, low, high, scale)
+    parts = [("x", at_boundary)]
+    slopes = at_boundary.slopes[:-1].copy()
     factors: list[int] = []
-    constant = int(scale.down(np.float64(row.constant)))
-    for group, first, values in groups:
-        linear = linear_tables(values, first, scale)
-        constant += int(linear.constants.sum())
-        involved += group
-        factors += linear.slopes.tolist()
-        for at, offset in np.argwhere(linear.terms).tolist():
-            involved.append(variables.literal(model, group[at], int(first[at]) + offset))
-            factors.append(int(linear.terms[at, offset]))
-    return cp_model.LinearExpr.weighted_sum(involved, factors) + constant
-
-
-def _same_width(
-    variables: tuple[cp_model.IntVar, ...], tables: Array
-) -> Iterator[tuple[list[cp_model.IntVar], Index, Array]]:
-    """Variables with domains of one width, the first position of each, and the tables over their domains."""
-    low = np.array([variable.proto.domain[0] for variable in variables])
-    width = np.array([variable.proto.domain[1] for variable in variables]) - low + 1
-    for wide in np.unique(width).tolist():
-        members = np.flatnonzero(width == wide)
-        columns = low[members, None] + np.arange(wide)[None, :]
-        yield [variables[at] for at in members], low[members], tables[members[:, None], columns]
+    if variables.full:
+        at_split = tables_on_domains(row.split, low[:-1], high[1:], scale)
+        parts.append(("s", at_split))
+        slopes += at_split.slopes
+        factors = at_split.slopes.tolist()
+    # n[h] is in the position of every stage behind it, and in L, the position of the end.
+    behind = np.concatenate((np.cumsum(slopes[::-1])[::-1], [0]))[stages + 1] + at_boundary.slopes[-1]
+    involved = [*variables.size, *variables.full]
+    weights = [*behind.tolist(), *factors]
+    constant = scale.down_one(row.constant)
+    for name, tables in parts:
+        constant += int(tables.constants.sum())
+        for (stage, block), term in tables.terms.items():
+            involved.append(variables.literal(model, name, stage, block))
+            weights.append(term)
+    return cp_model.LinearExpr.weighted_sum(involved, weights) + constant

@@ -61,9 +61,7 @@ class BoundarySearch:
 class _WholeNumbers:
     """The integer model of one subproblem, which only grows: paths, forbidden ranks and lower targets."""
 
-    def __init__(
-        self, goal: Goal, domains: Domains, effort: Effort, paths: list[PathCoefficients]
-    ) -> None:
+    def __init__(self, goal: Goal, domains: Domains, effort: Effort, paths: list[PathCoefficients]) -> None:
         mesh, target_s = goal.mesh, goal.pipeline_target_s
         self._goal, self._effort, self._domains = goal, effort, domains
         self._builder = RowBuilder(mesh)
@@ -71,8 +69,13 @@ class _WholeNumbers:
         terms = (num_virtual_stages(mesh) + 1) * (mesh.table.num_blocks + 1)
         self._scale = Scale.for_target(most_s, terms, goal.gap)
         self._model = cp_model.CpModel()
-        self._variables = boundary_variables(self._model, domains, self._scale.up(most_s))
-        for row in (*self._builder.tails(), *self._builder.memory(domains.full), *self._builder.counts(most_s)):
+        most = self._scale.up(most_s)
+        self._variables = boundary_variables(self._model, domains, mesh.table.num_blocks, most)
+        for row in (
+            *self._builder.tails(),
+            *self._builder.memory(domains.full),
+            *self._builder.counts(most_s),
+        ):
             define_row(self._model, self._variables, row, self._scale)
         self._add_paths(paths)
         if goal.best is not None:
@@ -95,12 +98,10 @@ class _WholeNumbers:
         goal, mesh = self._goal, self._goal.mesh
         chunks = chunks_of(mesh, np.array([stages]), np.array([full_layers]))
         short = np.flatnonzero(~fits_rank(mesh, chunks)[:, 0])
-        bounds = [0, *np.cumsum(stages).tolist()]
-        ends = [start + full for start, full in zip(bounds, full_layers, strict=False)]
+        answer = price_one(mesh, stages, full_layers)
         for rank in short.tolist():
             of_rank = self._builder.stages_of_rank[rank].tolist()
-            forbid_rank(self._model, self._variables, of_rank, bounds, ends)
-        answer = price_one(mesh, stages, full_layers)
+            forbid_rank(self._model, self._variables, of_rank, answer)
         paths = solution_paths(mesh, answer, stretched=True)
         improved = goal.offer(answer) if len(short) == 0 else False
         rule = full_rule(mesh, self._domains.full, None)

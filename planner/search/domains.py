@@ -35,3 +35,8 @@ class Domains:
     def splits(self) -> bool:
         """Whether s[g] differs from x[g], so that rows depend on it."""
         return self.full != 0
+
+    @property
+    def most_full(self) -> int:
+        """The most blocks that any virtual stage recomputes in full."""
+        return self.high[-1] if self.full is None else self.full

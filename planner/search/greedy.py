@@ -1,22 +1,28 @@
 """A good choice without a solver: a balanced cut, the least recompute that fits, and moves of single blocks.
 
-    start     the cut of the rank program (v = 1), or an even one corrected for heavy edges (v > 1)
-    recompute K fixed, or the smallest that fits (exact for v = 1, see segments; step by step for v > 1)
-    improve   take the best of all moves of one block from one virtual stage to another, until none helps
+start     the cut of the rank program (v = 1), or an even one corrected for heavy edges (v > 1)
+recompute K fixed, or the smallest that fits (exact for v = 1, see segments; step by step for v > 1)
+improve   take the best of all moves of one block from one virtual stage to another, until none helps
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost_models.chunk import Index, MeshCosts
 from cost_models.schedule import in_flight
 from cost_models.step import virtual_stage
 from planner.search.baselines import even_stages
 from planner.search.bounds import rank_programs
-from planner.search.problem import InnerSolution, chunks_of, fits_rank, has_partition, most_full, price_many, step_of
+from planner.search.problem import (
+    InnerSolution,
+    chunks_of,
+    fits_rank,
+    has_partition,
+    most_full,
+    price_many,
+    step_of,
+)
 from planner.search.rank_program import best_cut
 from planner.search.segments import SegmentTable, stage_recompute
 
@@ -117,7 +123,7 @@ def _greedy_ranks(mesh: MeshCosts) -> InnerSolution | None:
     fitting = [item for item in programs if np.isfinite(item[1].bound_s)]
     best: InnerSolution | None = None
     for full, program in sorted(fitting, key=lambda item: item[1].bound_s):
-        if best is not None and step_of(mesh, np.float64(program.bound_s)) >= best.step_s:
+        if best is not None and step_of(mesh, program.bound_s) >= best.step_s:
             break
         cut = np.array([best_cut(program, mesh.pp)])
         found = improve(mesh, cut, full_rule(mesh, full, program.table))

@@ -43,7 +43,7 @@ class Goal:
 
     def step_of_bound(self, pipeline_s: float) -> float:
         """Step that a bound on pipeline and tail stands for."""
-        return float(step_of(self.mesh, np.float64(pipeline_s)))
+        return step_of(self.mesh, pipeline_s)
 
     def offer(self, solution: InnerSolution | None) -> bool:
         """Keep the solution if it is the best of this mesh; says so."""

@@ -100,7 +100,9 @@ def chunks_of(mesh: MeshCosts, stages: Index, full_layers: Index) -> ChunkCosts:
     order = where.reshape(-1)
     flat = (start[:, order].T.reshape(-1), stop[:, order].T.reshape(-1), full_layers[:, order].T.reshape(-1))
     costs = chunk_costs(mesh, *flat)
-    return ChunkCosts(*(getattr(costs, name).reshape(*where.shape, -1) for name in ChunkCosts.__dataclass_fields__))
+    return ChunkCosts(
+        *(getattr(costs, name).reshape(*where.shape, -1) for name in ChunkCosts.__dataclass_fields__)
+    )
 
 
 def fits_rank(mesh: MeshCosts, chunks: ChunkCosts) -> NDArray[np.bool_]:
@@ -123,7 +125,8 @@ def price_many(mesh: MeshCosts, stages: Index, full_layers: Index) -> Prices:
     exposed = exposed_sync_s(mesh.rules, chunks.sync_s.sum(1), chunks.backward_s.sum(1))
     tail = step_tail_s(mesh.rules, chunks.gather_s.sum(1), chunks.optimizer_s.sum(1))
     pipeline_s = (ends + exposed).max(axis=0) + tail.max(axis=0)
-    return Prices(step_of(mesh, pipeline_s), fits_rank(mesh, chunks).all(axis=0))
+    fits = np.logical_and.reduce(fits_rank(mesh, chunks), axis=0)
+    return Prices(steps_of(mesh, pipeline_s), fits)
 
 
 def price_one(mesh: MeshCosts, stages: tuple[int, ...], full_layers: tuple[int, ...]) -> InnerSolution:
@@ -132,10 +135,15 @@ def price_one(mesh: MeshCosts, stages: tuple[int, ...], full_layers: tuple[int, 
     return InnerSolution(stages, full_layers, float(prices.step_s[0]))
 
 
-def step_of(mesh: MeshCosts, pipeline_s: Array) -> Array:
+def steps_of(mesh: MeshCosts, pipeline_s: Array) -> Array:
     """Whole step from the seconds up to the barrier plus the longest tail."""
     step: Array = (pipeline_s + mesh.rules.step_fixed_s) * mesh.rules.straggler_factor
     return step
+
+
+def step_of(mesh: MeshCosts, pipeline_s: float) -> float:
+    """Whole step of one choice or bound."""
+    return (pipeline_s + mesh.rules.step_fixed_s) * mesh.rules.straggler_factor
 
 
 def pipeline_of(mesh: MeshCosts, step_s: float) -> float:

@@ -137,7 +137,7 @@ def _combine(path_s: Array, band: Band, by_start: "_ByStart") -> Array:
 
 
 def _rank_busy(mesh: MeshCosts, rank: int, forward_s: Array, backward_s: Array, trip_s: Array) -> Array:
-    """m t + max(0, gains) of the module's formula."""
+    """Seconds m t + max(0, gains) of the module's formula."""
     m, time_s = mesh.num_micro_batches, forward_s + backward_s
     if mesh.schedule is ScheduleName.GPIPE:
         busy: Array = m * time_s + trip_s
@@ -183,7 +183,8 @@ def _legal(table: SegmentTable, rank: int, pp: int) -> NDArray[np.bool_]:
     band = table.band
     num_blocks = band.start.shape[0] - 1
     first, last = band.start == 0, band.stop == num_blocks
-    legal: NDArray[np.bool_] = table.fits[table.table_of_rank[rank]] & (first == (rank == 0)) & (last == (rank == pp - 1))
+    fits = table.fits[table.table_of_rank[rank]]
+    legal: NDArray[np.bool_] = fits & (first == (rank == 0)) & (last == (rank == pp - 1))
     return legal
 
 

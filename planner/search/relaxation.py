@@ -5,15 +5,15 @@ relaxation, simulating its fractional point and adding the longest path found th
 Its paths are what the integer model needs most, and its value is a lower bound in itself.
 
 Between two corners (positions where some prefix sum bends) all sums are linear, so a boundary is a mixture of the
-corners of its domain: weights w[g, k] >= 0, sum_k w[g, k] = 1, x[g] = sum_k k w[g, k], and a table's value is the mixture
-of its values. That is the convex hull of (x[g], all sums at x[g]), hence a relaxation.
+corners of its domain: weights w[g, k] >= 0, sum_k w[g, k] = 1, x[g] = sum_k k w[g, k], and a table's value is the
+mixture of its values. That is the convex hull of (x[g], all sums at x[g]), hence a relaxation.
 """
 
 from dataclasses import dataclass
 from time import monotonic
 
 import numpy as np
-from ortools.linear_solver import pywraplp
+from ortools.linear_solver import pywraplp  # type: ignore[import-untyped]
 
 from cost_models.chunk import Array, Index, MeshCosts, exposed_sync_s
 from cost_models.schedule import PathCoefficients, PipelineDurations, critical_path
@@ -49,7 +49,8 @@ class _Mixture:
     def values(self) -> Array:
         """Weights of the last solution."""
         weights = np.array([weight.solution_value() for weight in self.weights])
-        return np.clip(weights, 0.0, 1.0)
+        clipped: Array = np.clip(weights, 0.0, 1.0)
+        return clipped
 
 
 class Relaxation:
@@ -106,7 +107,7 @@ class Relaxation:
 
     def _fits(self) -> bool:
         """Whether the memory rows alone leave anything; called before rows of time are added."""
-        fits = self._solver.Solve() != pywraplp.Solver.INFEASIBLE
+        fits = bool(self._solver.Solve() != pywraplp.Solver.INFEASIBLE)
         for row in (*self._builder.tails(), *self._builder.counts(self._target_s)):
             self._add(row)
         return fits
@@ -126,7 +127,8 @@ class Relaxation:
             ends = np.array([at(mixture, sums.extra_s) for mixture in self._splits])
             starts = np.array([at(mixture, sums.extra_s) for mixture in self._bounds[:-1]])
             seconds[1] = seconds[1] + np.maximum(ends - starts, 0.0)
-        return np.maximum(np.stack(seconds), 0.0)
+        point: Array = np.maximum(np.stack(seconds), 0.0)
+        return point
 
     def _longest(self, point: Array) -> tuple[PathCoefficients, float]:
         """Longest path at a point, and its seconds with the exposed reduction and the longest tail."""
@@ -167,7 +169,10 @@ class Relaxation:
         slack = _TOLERANCE if row.kind is RowKind.MEMORY else 0.0
         at_most = self._solver.Constraint(-self._solver.infinity(), slack - row.constant)
         if self._splits:
-            tables = [*zip(self._bounds, row.boundary, strict=True), *zip(self._splits, row.split, strict=True)]
+            tables = [
+                *zip(self._bounds, row.boundary, strict=True),
+                *zip(self._splits, row.split, strict=True),
+            ]
         else:
             tables = [*zip(self._bounds, row.without_splits(), strict=True)]
         for mixture, table in tables:

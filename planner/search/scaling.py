@@ -23,10 +23,14 @@ class Scale:
         units = float(np.clip(_UNITS_PER_TERM * terms / max(gap, 1e-12), _FEWEST_UNITS, _MOST_UNITS))
         return cls(units / target)
 
-    def down(self, values: Array) -> Index:
+    def down(self, values: Array) -> list[int]:
         """Rounded down: costs."""
-        whole: Index = np.floor(values * self.per_unit).astype(np.int64)
+        whole: list[int] = np.floor(values * self.per_unit).astype(np.int64).tolist()
         return whole
+
+    def down_one(self, value: float) -> int:
+        """Rounded down: one cost."""
+        return int(np.floor(value * self.per_unit))
 
     def up(self, value: float) -> int:
         """Rounded up: caps."""
@@ -35,27 +39,37 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class LinearTables:
-    """Whole-number lower bounds on G tables of W positions: constant + slope x + the term of x.
-
-    Shapes (G,), (G,) and (G, W); terms are zero wherever a table follows its line.
-    """
+    """Whole-number lower bounds on G tables: constants[g] + slopes[g] x + terms[g, x] (zero where absent)."""
 
     slopes: Index
     constants: Index
-    terms: Index
+    terms: dict[tuple[int, int], int]
 
 
-def linear_tables(values: Array, first: Index, scale: Scale) -> LinearTables:
-    """Lower bounds on tables `values` (G, W) at positions first[g], first[g] + 1, ...
+def tables_on_domains(tables: Array, low: Index, high: Index, scale: Scale) -> LinearTables:
+    """Lower bounds on tables (G, positions), each for x in [low[g], high[g]]."""
+    slopes, constants = np.zeros(len(low), dtype=np.int64), np.zeros(len(low), dtype=np.int64)
+    terms: dict[tuple[int, int], int] = {}
+    width = high - low + 1
+    for wide in np.unique(width).tolist():
+        members = np.flatnonzero(width == wide)
+        positions = low[members, None] + np.arange(wide)[None, :]
+        lines, offsets, bends = _lines(tables[members[:, None], positions] * scale.per_unit, positions)
+        slopes[members], constants[members] = lines, offsets
+        for at, column in np.argwhere(bends).tolist():
+            terms[int(members[at]), int(positions[at, column])] = int(bends[at, column])
+    return LinearTables(slopes, constants, terms)
+
+
+def _lines(scaled: Array, positions: Index) -> tuple[Index, Index, Index]:
+    """Slope, constant and terms of tables (G, W).
 
     The slope is that of most positions; there the rounding of the slope is in the constant, elsewhere a term of
     the position makes up the difference. constant + slope x + term <= value everywhere.
     """
-    scaled = values * scale.per_unit
-    positions = first[:, None] + np.arange(values.shape[1])[None, :]
-    if values.shape[1] == 1:
-        none = np.zeros(len(values), dtype=np.int64)
-        return LinearTables(none, np.floor(scaled[:, 0]).astype(np.int64), none[:, None])
+    if scaled.shape[1] == 1:
+        none = np.zeros(len(scaled), dtype=np.int64)
+        return none, np.floor(scaled[:, 0]).astype(np.int64), none[:, None]
     slope = _middle(np.diff(scaled, axis=1))
     rest = scaled - slope * positions
     tolerance = 1e-9 * np.abs(scaled).max(axis=1, keepdims=True) + 1e-6
@@ -64,7 +78,7 @@ def linear_tables(values: Array, first: Index, scale: Scale) -> LinearTables:
     left = scaled - whole * positions
     constants = np.floor(np.where(common, left, np.inf).min(axis=1, keepdims=True))
     terms = np.where(common, 0.0, np.floor(left - constants)).astype(np.int64)
-    return LinearTables(whole[:, 0].astype(np.int64), constants[:, 0].astype(np.int64), terms)
+    return whole[:, 0].astype(np.int64), constants[:, 0].astype(np.int64), terms
 
 
 def _middle(values: Array) -> Array:

@@ -82,7 +82,9 @@ def segment_table(mesh: MeshCosts, width: int, full: int | None) -> SegmentTable
         forward_s[band.legal] = first.forward_s
         tail_s[band.legal] = step_tail_s(mesh.rules, first.gather_s, first.optimizer_s)
     table_of_rank = tuple(counts.index(count) for count in held)
-    return SegmentTable(band, ~open_ & band.legal, forward_s, backward_s, exposed_s, tail_s, full_layers, table_of_rank)
+    return SegmentTable(
+        band, ~open_ & band.legal, forward_s, backward_s, exposed_s, tail_s, full_layers, table_of_rank
+    )
 
 
 def _fits(mesh: MeshCosts, costs: ChunkCosts, held: Array) -> NDArray[np.bool_]:

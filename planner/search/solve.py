@@ -32,11 +32,12 @@ from planner.search.problem import (
 
 
 def solve_inner(
-    mesh: MeshCosts, *, incumbent_s: float, gap: float, max_seconds: float, seed: int, workers: int = 2
+    mesh: MeshCosts, *, incumbent_s: float, gap: float, max_seconds: float, seed: int, workers: int = 1
 ) -> InnerResult:
     """Prove that no choice of this mesh is below (1 - gap) min(best, incumbent), or run out of time.
 
-    `incumbent_s` is the best step known from other meshes (infinite without one); `gap` is relative.
+    `incumbent_s` is the best step known from other meshes (infinite without one); `gap` is relative. With one
+    worker the answer depends on the arguments only (as long as the time suffices); with more, on the machine too.
     """
     start = monotonic()
     goal = Goal(mesh, gap, incumbent_s)

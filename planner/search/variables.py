@@ -1,13 +1,13 @@
 """Variables of the integer models; each family has one sentence.
 
 Segments (v = 1)      y[i, a, b] = 1 if rank i holds blocks a..b-1
-Boundaries (v > 1)    x[g] = first block of virtual stage g; s[g] = end of its fully recomputed blocks;
-                      z[x, k] = 1 if that variable is k (only where a table bends)
+Boundaries (v > 1)    n[g] = blocks of virtual stage g; k[g] = how many of them are fully recomputed
+                      x[g] = sum_{h<g} n[h], its first block; s[g] = x[g] + k[g] (made where a table bends)
+                      z[x, b] = 1 if that position is b (likewise)
                       reach = what pipeline and tail come to at most
 Both                  o = the longest tail in whole units
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,43 +45,62 @@ def segment_variables(
 
 @dataclass(frozen=True, slots=True)
 class BoundaryVariables:
-    """Boundaries and splits with their ranges; `literals` holds z[variable, position] as far as it exists."""
+    """Sizes and recomputed blocks; positions and their literals are made when first asked for.
 
-    boundary: tuple[cp_model.IntVar, ...]
-    split: tuple[cp_model.IntVar, ...]  # empty when nothing is recomputed in full
+    Rows are sums of sizes with weights of one sign, which propagate well; written in positions they would be
+    differences, which do not.
+    """
+
+    size: tuple[cp_model.IntVar, ...]
+    full: tuple[cp_model.IntVar, ...]  # empty when nothing is recomputed in full
     domains: Domains
-    literals: dict[tuple[int, int], cp_model.IntVar]
     tail: cp_model.IntVar
     reach: cp_model.IntVar
+    positions: dict[tuple[str, int], cp_model.IntVar]
+    literals: dict[tuple[str, int, int], cp_model.IntVar]
 
-    def literal(self, model: cp_model.CpModel, variable: cp_model.IntVar, position: int) -> cp_model.IntVar:
-        """z[variable, position], made when first asked for."""
-        key = (variable.index, position)
+    def position(self, model: cp_model.CpModel, name: str, stage: int) -> cp_model.IntVar:
+        """x[stage] or s[stage], by `name`."""
+        key = (name, stage)
+        if key not in self.positions:
+            high = self.domains.high[stage + (name == "s")]
+            made = model.new_int_var(self.domains.low[stage], high, f"{name}[{stage}]")
+            before = sum(self.size[:stage])
+            model.add(made == (before + self.full[stage] if name == "s" else before))
+            self.positions[key] = made
+        return self.positions[key]
+
+    def literal(self, model: cp_model.CpModel, name: str, stage: int, block: int) -> cp_model.IntVar:
+        """z[x or s of the stage, block]."""
+        key = (name, stage, block)
         if key not in self.literals:
-            chosen = model.new_bool_var(f"z[{variable.name},{position}]")
-            model.add(variable == position).only_enforce_if(chosen)
-            model.add(variable != position).only_enforce_if(~chosen)
+            chosen = model.new_bool_var(f"z[{name}[{stage}],{block}]")
+            position = self.position(model, name, stage)
+            model.add(position == block).only_enforce_if(chosen)
+            model.add(position != block).only_enforce_if(~chosen)
             self.literals[key] = chosen
         return self.literals[key]
 
 
-def boundary_variables(model: cp_model.CpModel, domains: Domains, most: int) -> BoundaryVariables:
-    """x[g] and s[g] with their order and the rule of the fixed K; `most` units of seconds."""
-    ranges = list(zip(domains.low, domains.high, strict=True))
-    boundary = tuple(model.new_int_var(low, high, f"x[{g}]") for g, (low, high) in enumerate(ranges))
-    split: list[cp_model.IntVar] = []
-    for stage, (left, right) in enumerate(zip(boundary, boundary[1:], strict=False)):
-        model.add(right >= left + 1)
+def boundary_variables(
+    model: cp_model.CpModel, domains: Domains, num_blocks: int, most: int
+) -> BoundaryVariables:
+    """n[g] and k[g] with the rule of the fixed K; sum n = L; `most` units of seconds."""
+    size: list[cp_model.IntVar] = []
+    full: list[cp_model.IntVar] = []
+    for stage in range(len(domains.low) - 1):
+        largest = domains.high[stage + 1] - domains.low[stage]
+        smallest = max(1, domains.low[stage + 1] - domains.high[stage])
+        size.append(model.new_int_var(smallest, largest, f"n[{stage}]"))
         if domains.splits:
-            end = model.new_int_var(ranges[stage][0], ranges[stage + 1][1], f"s[{stage}]")
-            split.append(end)
+            full.append(model.new_int_var(0, min(largest, domains.most_full), f"k[{stage}]"))
             if domains.full is None:
-                model.add(end >= left)
-                model.add(end <= right)
+                model.add(full[-1] <= size[-1])
             else:
-                model.add_min_equality(end, [left + domains.full, right])
+                model.add_min_equality(full[-1], [size[-1], domains.full])
+    model.add(sum(size) == num_blocks)
     tail, reach = model.new_int_var(0, most, "o"), model.new_int_var(0, most, "reach")
-    return BoundaryVariables(boundary, tuple(split), domains, {}, tail, reach)
+    return BoundaryVariables(tuple(size), tuple(full), domains, tail, reach, {}, {})
 
 
 def hint_segments(model: cp_model.CpModel, variables: SegmentVariables, solution: InnerSolution) -> None:
@@ -95,11 +114,10 @@ def hint_segments(model: cp_model.CpModel, variables: SegmentVariables, solution
 
 def hint_boundaries(model: cp_model.CpModel, variables: BoundaryVariables, solution: InnerSolution) -> None:
     """Start the search from a known cut."""
-    bounds = np.concatenate(([0], np.cumsum(solution.stages))).tolist()
-    for variable, position in zip(variables.boundary, bounds, strict=True):
-        model.add_hint(variable, position)
-    for variable, start, full in zip(variables.split, bounds, solution.full_layers, strict=False):
-        model.add_hint(variable, start + full)
+    for variable, blocks in zip(variables.size, solution.stages, strict=True):
+        model.add_hint(variable, blocks)
+    for variable, blocks in zip(variables.full, solution.full_layers, strict=False):
+        model.add_hint(variable, blocks)
 
 
 def read_segments(solver: cp_model.CpSolver, variables: SegmentVariables) -> tuple[int, ...]:
@@ -114,11 +132,6 @@ def read_boundaries(
     solver: cp_model.CpSolver, variables: BoundaryVariables
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Blocks and fully recomputed blocks per virtual stage of the solver's answer."""
-    bounds = _values(solver, variables.boundary)
-    ends = _values(solver, variables.split) if variables.split else bounds[:-1]
-    stages = tuple(right - left for left, right in zip(bounds, bounds[1:], strict=False))
-    return stages, tuple(end - left for left, end in zip(bounds, ends, strict=False))
-
-
-def _values(solver: cp_model.CpSolver, variables: Sequence[cp_model.IntVar]) -> list[int]:
-    return [solver.value(variable) for variable in variables]
+    stages = tuple(solver.value(variable) for variable in variables.size)
+    full_layers = tuple(solver.value(variable) for variable in variables.full)
+    return stages, full_layers or (0,) * len(stages)
