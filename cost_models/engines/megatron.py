@@ -54,6 +54,8 @@ class Megatron(Engine):
         return Style(
             flash_attention=options.attention != "unfused",
             fused_cross_entropy=options.fused_cross_entropy,
+            cross_entropy_in_place=options.cross_entropy_impl == "te",
+            split_keeps_projection=True,
             cross_entropy_chunks=options.cross_entropy_chunks,
             router_fp32=options.router_fp32,
             compute_bytes=job.precision.activation_bytes,

@@ -33,6 +33,8 @@ class MegatronOptions(EngineOptions):
     deduplicated_dispatch: bool = False
     vocabulary_multiple: Annotated[int, Field(ge=1, le=65_536)] = 128
     router_fp32: bool = True
+    cross_entropy_impl: Literal["native", "te"] = "native"
+    """Fused loss: native keeps an fp32 softmax, te overwrites the logits (--cross-entropy-fusion-impl)."""
     scatter_gather_p2p: bool = False
     """Without sequence parallelism, send each tensor-parallel rank's share of a boundary and gather it on arrival
     (Narayanan et al. 2021, section 4.1)."""

@@ -120,6 +120,8 @@ class Style:
     fused_activation: bool = True  # False: the activation function keeps its intermediate tensors
     fused_rope: bool = True
     fused_cross_entropy: bool = False  # True: no fp32 logits are kept beside the softmax
+    cross_entropy_in_place: bool = True  # fused: the softmax overwrites the logits; False: it is an fp32 copy
+    split_keeps_projection: bool = False  # values are a view of the fused q/k/v projection and keep it alive
     cross_entropy_chunks: int = 1  # the head and loss are computed in this many chunks of tokens
     logits_fp32: bool = True  # the loss upcasts the logits
     sp_saves_shard: bool = True  # column-parallel linears save the sequence-sharded input and gather again

@@ -83,7 +83,11 @@ class Residual(Operator):
 
 
 class Rope(Operator):
-    """Rotary position embedding on `width` features of queries and keys; `max_shards` limits the key heads' share."""
+    """Rotary position embedding on `width` features of queries and keys.
+
+    Where values are a view of the fused projection, queries and keys before rotation stay alive with them
+    (megatron/core/transformer/attention.py, get_query_key_value_tensors).
+    """
 
     family: Literal["rope"] = "rope"
     width: int
@@ -96,6 +100,12 @@ class Rope(Operator):
         """One fused pass, or about three with rotate-half copies."""
         moved = self.elements_in(at) * style.compute_bytes * (1.0 if style.fused_rope else 3.0)
         return memory_kernels(2.0 * moved, 2.0 * moved)
+
+    def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
+        """Nothing of its own: rotation is linear. The projection's queries and keys, where values hold them."""
+        if style.split_keeps_projection and self.inputs == ("qkv",):
+            return (Tensor(f"{self.name}.unrotated", self.elements_in(at)),)
+        return ()
 
 
 class Scale(Operator):

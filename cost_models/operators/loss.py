@@ -121,7 +121,7 @@ class CrossEntropy(Operator):
         if style.cross_entropy_chunks > 1:
             return (Tensor(f"{self.name}.loss", at.tokens, DtypeRole.FP32),)
         entries = self._entries(at, style)
-        if style.fused_cross_entropy or not style.logits_fp32:
+        if _in_place(style) or not style.logits_fp32:
             return (Tensor("logits", entries),)
         held = [Tensor(f"{self.name}.softmax", entries, DtypeRole.FP32)]
         if self.soft_cap:
@@ -131,7 +131,7 @@ class CrossEntropy(Operator):
     def transient(self, at: Shard, style: Style) -> Transient:
         """Unfused: the compute-dtype logits beside the fp32 copy forward; their compute-dtype gradient backward."""
         entries = self._entries(at, style) / style.cross_entropy_chunks
-        if style.fused_cross_entropy:
+        if _in_place(style):
             return Transient(0.0, 0.0)
         if style.cross_entropy_chunks > 1:
             return Transient(entries * 8.0, entries * (4.0 + style.compute_bytes))
@@ -141,6 +141,11 @@ class CrossEntropy(Operator):
         """Three small all-reduces over tokens: maximum, target logit, sum of exponentials."""
         payload = at.tokens * 4.0
         return (Message(Phase.FORWARD, Collective.ALL_REDUCE, Axis.TP, payload, 3.0),)
+
+
+def _in_place(style: Style) -> bool:
+    """Whether the softmax needs no storage of its own."""
+    return style.fused_cross_entropy and style.cross_entropy_in_place
 
 
 class ClassLoss(Operator):

@@ -46,6 +46,7 @@ class Scale:
     matmul: float = 1.0
     attention: float = 1.0
     memory: float = 1.0
+    narrow: float = 1.0  # matrix multiplication in fp8 and fp4
     flash2: float = 1.0  # FlashAttention 1 and 2 over the kernels that the attention curves describe
 
 
@@ -134,8 +135,9 @@ def efficiency_from_file(file: EfficiencyFile) -> Efficiency:
 
 
 def _scale(figures: ComputeScale) -> Scale:
+    narrow = 1.0 if figures.narrow is None else figures.narrow.value
     flash2 = 1.0 if figures.flash2 is None else figures.flash2.value
-    return Scale(figures.matmul.value, figures.attention.value, figures.memory.value, flash2)
+    return Scale(figures.matmul.value, figures.attention.value, figures.memory.value, narrow, flash2)
 
 
 def _curve(figures: GemmFigures) -> GemmCurve:

@@ -87,6 +87,8 @@ class ComputeScale(Frozen):
     matmul: CurveFigure
     attention: CurveFigure
     memory: CurveFigure
+    narrow: CurveFigure | None = None
+    """Matrix multiplication in fp8 and fp4, whose clocks under load differ; 1 where it is absent."""
     flash2: CurveFigure | None = None
     """FlashAttention 1 and 2 over the kernels that the attention figures describe; 1 where it is absent."""
 

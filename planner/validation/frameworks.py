@@ -28,6 +28,7 @@ _BRIDGE: Final[Options] = {
     "engine.grad_dtype": "bf16",
     "engine.tp_comm_overlap": True,
     "engine.fused_cross_entropy": True,
+    "engine.cross_entropy_impl": "te",
 }
 """Megatron-Bridge and NeMo performance recipes: bf16 gradient reduction, user buffers, fused cross entropy."""
 
@@ -56,7 +57,8 @@ FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
     ("NeMo", Framework("megatron", _BRIDGE)),
     ("MaxText", Framework("", nearest="engine MaxText")),
     ("Pax", Framework("", nearest="engine PaxML")),
-    ("Megatron", Framework("megatron")),
+    ("ModelZoo", Framework("megatron", _BRIDGE)),
+    ("Megatron", Framework("megatron", {"engine.tp_comm_overlap": True})),
     ("MegaScale", Framework("megatron")),
     ("torchtitan", Framework("fsdp2")),
     ("fms-fsdp", Framework("fsdp2", {"engine.compile": True})),
@@ -125,6 +127,8 @@ def options_of(run: Run, framework: Framework) -> dict[str, Scalar]:
     notes, hint = run.text("notes"), run.text("recompute_hint")
     words = f"{notes}; {hint}"
     if framework.engine == "megatron":
+        if run.text("precision").lower().startswith("fp16"):
+            options |= _MEGATRON_2022  # fp16 runs of Megatron-LM predate FlashAttention
         if "bf16 gradient" not in words and "bridge" not in run.text("framework").lower():
             options.pop("engine.grad_dtype", None)
         if "fp32 grad" in words:
