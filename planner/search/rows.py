@@ -165,9 +165,15 @@ class RowBuilder:
             is_last = stage == num_virtual_stages(self.mesh) - 1
             if is_last:
                 yield Row(row.kind, row.boundary, row.split, row.constant + table.transient_bytes[-1] / limit)
-            if full == 0 and not is_last:
+            else:
+                # The last block is recomputed in full or not; nothing of its virtual stage stands behind it.
+                least = (
+                    table.transient_bytes
+                    if full == 0
+                    else np.minimum(table.transient_bytes, table.full_transient_bytes)
+                )
                 boundary = row.boundary.copy()
-                boundary[stage + 1, 1:] += table.transient_bytes[1:-1] / limit
+                boundary[stage + 1, 1:] += least[1:-1] / limit
                 yield Row(row.kind, boundary, row.split, row.constant)
             if full:
                 # Above what the rows behind have released: full transient of the block before s[g].

@@ -96,7 +96,9 @@ def with_limit(mesh: MeshCosts, share: float) -> MeshCosts:
     most = max(flight.peak_total(rank) for rank in range(mesh.pp)) / mesh.vpp
     static = float(table.static_parts_bytes.sum()) / mesh.pp
     saved = float(table.saved_bytes.sum()) / mesh.pp
-    limit = share * (static + most * saved + float(table.transient_bytes.max())) + mesh.rules.rank_constant_bytes
+    limit = (
+        share * (static + most * saved + float(table.transient_bytes.max())) + mesh.rules.rank_constant_bytes
+    )
     return replace(mesh, rules=replace(mesh.rules, allocated_limit_bytes=limit))
 
 
@@ -119,6 +121,8 @@ def large_mesh(shape: Shape, *, dense_first: int | None = None, memory_share: fl
         shape.vpp,
         shape.num_micro_batches,
         table_of(kind, kinds, np.stack((embedding, head), axis=1)),
-        StepRules(send_s=2e-4, sync_overlap=0.8, sync_exposed_min=0.1, step_fixed_s=5e-3, straggler_factor=1.02),
+        StepRules(
+            send_s=2e-4, sync_overlap=0.8, sync_exposed_min=0.1, step_fixed_s=5e-3, straggler_factor=1.02
+        ),
     )
     return mesh if np.isinf(memory_share) else with_limit(mesh, memory_share)
