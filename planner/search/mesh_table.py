@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from cost_models.chunk import Array, LayerTable, MeshCosts
+from planner.search.memory_bounds import MeshSums
 
 
 def without_full(mesh: MeshCosts) -> MeshCosts:
@@ -36,3 +37,14 @@ def all_full(mesh: MeshCosts) -> MeshCosts:
         transient_bytes=pick(table.transient_bytes, table.full_transient_bytes),
     )
     return without_full(replace(mesh, table=folded))
+
+
+def all_recomputed(sums: MeshSums) -> MeshSums:
+    """Sums of meshes whose every block is recomputed in full."""
+    return replace(
+        sums,
+        total_s=sums.total_s + sums.full_s * sums.num_blocks,
+        block_s=sums.block_s + sums.full_s,
+        saved_bytes=sums.full_saved_bytes,
+        full_s=np.zeros_like(sums.full_s),
+    )

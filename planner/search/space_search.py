@@ -7,24 +7,26 @@ lower bound of the space is the least of the best step and of every mesh's bound
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
-from planner.search.solve import solve_inner
 
 from cost_models.chunk import Array, MeshCosts
 from cost_models.mesh import Int, MeshBatch
 from cost_models.mesh_costs import batch_rules, mesh_costs
 from cost_models.pricing import Pricer
+from cost_models.rows import model_rows
 from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from cost_models.specs.strategy import Strategy
 from planner.candidates import strategy_of
 from planner.plan import Progress
 from planner.search.bounds import inner_lower_bound
 from planner.search.greedy import greedy
-from planner.search.mesh_bounds import forced_recompute_s, mesh_sums, step_bounds
-from planner.search.mesh_table import all_full, without_full
+from planner.search.memory_bounds import FullRecompute, forced
+from planner.search.mesh_bounds import frequent_blocks, mesh_sums, step_bounds
+from planner.search.mesh_table import all_full, all_recomputed, without_full
 from planner.search.problem import InnerSolution, InnerStatus
+from planner.search.solve import solve_inner
 
 PRICED_TOGETHER = 64
 """Meshes whose tables are built in one go while the space is walked in order of bounds."""
@@ -53,8 +55,8 @@ class RecomputeRule:
         return mesh if self.free and not scopes else without_full(mesh)
 
     def free_with(self, scopes: tuple[str, ...]) -> bool:
-        """Whether full recompute may lower the memory of meshes with this base."""
-        return self.everywhere or (self.free and not scopes)
+        """Whether the number of fully recomputed blocks of meshes with this base is chosen."""
+        return self.free and not scopes and not self.everywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +141,14 @@ class SpaceSearch:
         """Lower bounds of a batch, infinite where nothing fits."""
         sums = mesh_sums(self._pricer, batch)
         if self._recompute.everywhere:
-            sums = replace(
-                sums, total_s=sums.total_s + sums.full_s * sums.num_blocks, full_s=np.zeros(batch.size)
-            )
-        may = self._recompute.free_with(batch.key.scopes)
-        forced = forced_recompute_s(self._pricer, batch, sums, may_recompute=may)
-        return step_bounds(self._pricer, batch, sums, forced)
+            sums = all_recomputed(sums)
+        model, job = self._pricer.model, self._pricer.job
+        full = FullRecompute(
+            self._recompute.free_with(batch.key.scopes), self._pricer.engine.space(model, job).uniform_full
+        )
+        blocks = frequent_blocks(model_rows(model, job))
+        needed = forced(batch, sums, job.global_batch, blocks, full)
+        return step_bounds(self._pricer, batch, sums, needed)
 
     def _open_in_order(self, batches: tuple[MeshBatch, ...], bounds: list[Array], total: int) -> list[_Open]:
         """Walk meshes by rising bound: sharpen the bound, try a greedy choice, keep what is not settled."""

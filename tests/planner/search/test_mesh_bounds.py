@@ -7,17 +7,21 @@ import pytest
 
 from cost_models.mesh import MeshKey
 from cost_models.mesh_costs import batch_rules, mesh_costs
+from cost_models.rows import model_rows
 from cost_models.specs.recompute import Recompute
 from cost_models.step import step_costs
 from planner.candidates import enumerate_candidates
 from planner.evaluate import Context
 from planner.restrictions import read_restrictions
-from planner.search.mesh_bounds import forced_recompute_s, mesh_sums, step_bounds
+from planner.search.memory_bounds import FullRecompute, forced
+from planner.search.mesh_bounds import frequent_blocks, mesh_sums, step_bounds
+from planner.search.windows import stage_window
 
 CASES = [
     ("llama-3.1-70b", "dgx-h100", 64, {"seq_len": 8192, "global_batch": 512}),
     ("llama-3.1-8b", "dgx-a100-40", 16, {"seq_len": 8192, "global_batch": 48, "engine": "torch"}),
     ("mixtral-8x7b", "dgx-h100", 32, {"seq_len": 4096, "global_batch": 96}),
+    ("deepseek-v3", "dgx-h800", 512, {"seq_len": 4096, "global_batch": 1920}),
     ("nemotron-h-8b", "dgx-h100", 16, {"seq_len": 8192, "global_batch": 64}),
     ("t5-3b", "dgx-a100", 8, {"seq_len": 512, "global_batch": 64, "engine": "torch"}),
     ("resnet-50", "dgx-a100", 8, {"global_batch": 256, "engine": "torch"}),
@@ -35,15 +39,15 @@ def test_no_fitting_strategy_beats_its_mesh_bound(make_situation, model, cluster
         few = batch.take(chosen)
         sums = mesh_sums(context.pricer, few)
         may = not few.key.scopes
-        bounds = step_bounds(
-            context.pricer, few, sums, forced_recompute_s(context.pricer, few, sums, may_recompute=may)
-        )
+        full = FullRecompute(may, of.engine.space(of.model, of.job).uniform_full)
+        needed = forced(few, sums, of.job.global_batch, frequent_blocks(model_rows(of.model, of.job)), full)
+        bounds = step_bounds(context.pricer, few, sums, needed)
         priced = context.pricer.price(few)
         rules = batch_rules(context.pricer, priced)
         for row in range(few.size):
             mesh = mesh_costs(context.pricer, priced, rules, row)
             for _ in range(6):
-                stages = _cut(rng, mesh.table.num_blocks, mesh.pp * mesh.vpp)
+                stages = _cut(rng, mesh)
                 full = _full(rng, stages, mesh.uniform_full) if may else (0,) * len(stages)
                 costs = step_costs(mesh, stages, full)
                 if costs.fits:
@@ -63,12 +67,19 @@ def test_bounds_of_meshes_that_differ_in_schedule_only_share_their_sums(make_sit
     assert np.ptp(sums.total_s[alike]) == 0.0
 
 
-def _cut(rng, blocks, stages):
-    marks = sorted(rng.sample(range(1, blocks), stages - 1))
-    even = rng.random() < 0.5
-    if even:
-        marks = [round(blocks * i / stages) for i in range(1, stages)]
-    return tuple(b - a for a, b in zip((0, *marks), (*marks, blocks), strict=True))
+def _cut(rng, mesh):
+    """A random cut of the declared space: any for one chunk a rank, within the window for several."""
+    blocks, stages = mesh.table.num_blocks, mesh.pp * mesh.vpp
+    least, most = stage_window(blocks, mesh.pp, mesh.vpp)
+    marks = [round(blocks * i / stages) for i in range(1, stages)]
+    if rng.random() < 0.5 and mesh.vpp == 1:
+        marks = sorted(rng.sample(range(1, blocks), stages - 1))
+    sizes = [b - a for a, b in zip((0, *marks), (*marks, blocks), strict=True)]
+    for _ in range(rng.choice((0, 2, 8))):
+        giver, taker = rng.randrange(stages), rng.randrange(stages)
+        if giver != taker and sizes[giver] > least[giver] and sizes[taker] < most[taker]:
+            sizes[giver], sizes[taker] = sizes[giver] - 1, sizes[taker] + 1
+    return tuple(sizes)
 
 
 def _full(rng, stages, uniform):
