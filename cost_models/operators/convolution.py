@@ -53,7 +53,8 @@ class Conv2d(Operator):
         return positions(at, self.downsample) * self.out_channels
 
     def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
-        """As an implicit GEMM of positions x out channels x (in channels x kernel^2)."""
+        """As an implicit GEMM of positions x out channels x (in channels x kernel^2); its input gradient is a
+        convolution of the output gradient, positions x in channels x (out channels x kernel^2)."""
         m, n = positions(at, self.downsample), float(self.out_channels)
         k = self.in_channels / self.groups * self.kernel_size**2
         flops = 2.0 * m * n * k
@@ -61,9 +62,13 @@ class Conv2d(Operator):
         convolution = KernelKind.CONVOLUTION
         return (
             Kernel(Phase.FORWARD, convolution, flops, moved, m, n, k),
-            Kernel(Phase.INPUT_GRADIENT, convolution, flops, moved, m, k, n),
+            Kernel(Phase.INPUT_GRADIENT, convolution, flops, moved, *self._backward_shape(m)),
             Kernel(Phase.WEIGHT_GRADIENT, convolution, flops, moved, k, n, m),
         )
+
+    def _backward_shape(self, rows: Num) -> tuple[Num, Num, Num]:
+        """Output positions stand for input positions; with a stride the FLOPs spread over more of them."""
+        return rows, self.in_channels / self.groups, float(self.out_channels * self.kernel_size**2)
 
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
         """Its input."""

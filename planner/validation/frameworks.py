@@ -136,7 +136,10 @@ def options_of(run: Run, framework: Framework) -> dict[str, Scalar]:
         if "unfused attention" in words:
             options["engine.attention"] = "unfused"
         options |= _moe_options(run, words)
-    if run.text("model").startswith("deepseek-v3") and "bridge" in run.text("framework").lower():
+    if (
+        run.text("model").startswith(("deepseek-v3", "kimi", "moonlight"))
+        and "bridge" in run.text("framework").lower()
+    ):
         options["engine.moment_dtype"] = "bf16"
     return options
 

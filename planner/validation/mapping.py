@@ -97,7 +97,7 @@ def _strategy(run: Run, framework: Framework) -> tuple[StrategyRequest, tuple[st
     recompute, assumed = _recompute(run)
     values: dict[str, Any] = {
         **axes,
-        "mbs": run.whole("micro_batch"),
+        "mbs": _micro_batch(run),
         "dp": run.whole("dp", run.whole("n_gpus") // math.prod(axes[a] for a in ("tp", "pp", "cp")) or 1),
         "recompute": recompute,
         "zero": _zero(run, framework),
@@ -114,6 +114,12 @@ def _strategy(run: Run, framework: Framework) -> tuple[StrategyRequest, tuple[st
             raise Unusable(f"schedule {run.text('schedule')[:40]} is not modelled in this version")
         values["schedule"] = schedule if axes["vpp"] > 1 else ScheduleName.ONE_F_ONE_B
     return StrategyRequest(**values), assumed
+
+
+def _micro_batch(run: Run) -> int:
+    """The stated micro-batch; without one, a rank's whole share where there is no accumulation."""
+    share = run.whole("global_batch") // (run.whole("dp", 1) * run.whole("grad_accum", 1))
+    return run.whole("micro_batch", max(share, 1) if run.text("kind") == "cnn" else None)
 
 
 def _zero(run: Run, framework: Framework) -> int | None:
@@ -150,7 +156,7 @@ def _whole_batch(run: Run) -> tuple[int, float]:
 
     Composer splits what a rank gets into micro-batches of the given size and one smaller rest.
     """
-    batch, micro = run.whole("global_batch"), run.whole("micro_batch")
+    batch, micro = run.whole("global_batch"), _micro_batch(run)
     ranks = run.whole("dp", 1)
     share = batch / ranks
     if "Composer" not in run.text("framework") or batch % ranks or share % micro == 0:

@@ -26,12 +26,13 @@ def test_flash_attention_saves_no_square():
 
 def test_llama_layer_saves_what_megatron_saves(make_situation):
     """Per token, over t ranks: norm and linear inputs 8 h / t, q k v and output, gate, up and
-    their product; statistics in fp32 (peers' formulas for SwiGLU, RMSNorm, flash attention)."""
+    their product; statistics in fp32 (peers' formulas for SwiGLU, RMSNorm, flash attention). Values are a view of
+    the fused projection, so queries and keys stay alive before their rotation too (q + kv)."""
     of = make_situation("llama-3.1-8b", "dgx-h100", 8, seq_len=4096, global_batch=64)
     h, q, kv, f, t = 4096, 4096, 1024, 14336, 4
     at = Shard(1.0, 4096.0, 4096.0, tp=4.0, sp=1.0)
     walk = walk_layer(_block(of), at, of.engine.style(of.job, "ring"), ())
-    per_token = 2 * (4 * h + 2 * q + 2 * kv + 3 * f) / t + 4 * 32 / t + 2 * 4 / t
+    per_token = 2 * (4 * h + 2 * q + 2 * kv + (q + kv) + 3 * f) / t + 4 * 32 / t + 2 * 4 / t
     assert float(walk.base.saved_bytes) == pytest.approx(4096 * per_token, rel=1e-12)
 
 

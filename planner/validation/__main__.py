@@ -1,0 +1,29 @@
+"""`python -m planner.validation [--write-scales]`: fit, and write docs/accuracy.md from the published runs.
+
+Without the option the scales in the profiles stay as they are and only the page is written.
+"""
+
+import sys
+from pathlib import Path
+
+from cost_models.profiles import profiles_root
+from planner.validation import validate_file
+from planner.validation.calibrate import calibrate, write_scales
+from planner.validation.documents import accuracy_page
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, and the scales if asked; the page describes the scales that were written."""
+    runs = profiles_root() / "published" / "runs.csv"
+    report = validate_file(runs)
+    fits = calibrate(report.outcomes)
+    if "--write-scales" in arguments:
+        write_scales(fits)
+        report = validate_file(runs)
+    page = Path(profiles_root()).parent / "docs" / "accuracy.md"
+    page.write_text(accuracy_page(report, fits), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
