@@ -129,8 +129,6 @@ def options_of(run: Run, framework: Framework) -> dict[str, Scalar]:
     if framework.engine == "megatron":
         if run.text("precision").lower().startswith("fp16"):
             options |= _MEGATRON_2022  # fp16 runs of Megatron-LM predate FlashAttention
-        if "bf16 gradient" not in words and "bridge" not in run.text("framework").lower():
-            options.pop("engine.grad_dtype", None)
         if "fp32 grad" in words:
             options["engine.grad_dtype"] = "fp32"
         if "unfused attention" in words:

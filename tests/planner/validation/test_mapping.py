@@ -1,0 +1,116 @@
+"""Rows to situations: models, clusters, engines, and what is assumed or refused."""
+
+from pathlib import Path
+
+import pytest
+
+from cost_models.operators import Attention
+from cost_models.specs.counts import count_parameters
+from planner.validation.mapping import case_of
+from planner.validation.rows import Run, Unusable
+
+LLAMA = {
+    "id": "x-1",
+    "model_json": "models/llama3-8b.json",
+    "kind": "dense",
+    "seq_len": "4096",
+    "gpu": "H100-SXM-80GB",
+    "n_gpus": "16",
+    "gpus_per_node": "8",
+    "framework": "Megatron-Bridge",
+    "precision": "bf16",
+    "tp": "2",
+    "dp": "8",
+    "sequence_parallel": "true",
+    "recompute": "none",
+    "micro_batch": "1",
+    "global_batch": "64",
+    "zero_stage": "1 (distributed optimizer)",
+}
+
+
+def case(**cells: str):
+    return case_of(Run({key: value for key, value in (LLAMA | cells).items() if value}, Path()))
+
+
+def test_a_plain_row():
+    found = case()
+    assert found.situation.engine.name == "megatron"
+    assert found.situation.cluster.num_devices == 16
+    assert (found.strategy.tp, found.strategy.dp, found.strategy.zero, found.strategy.sp) == (2, 8, 1, True)
+    assert found.assumed == ()
+    # Llama 3 8B has 8,030,261,248 parameters, norms included
+    assert count_parameters(found.situation.model).parameters == 8_030_261_248
+
+
+def test_what_a_source_does_not_state_is_marked():
+    found = case(recompute="")
+    assert found.strategy.recompute == "none"
+    assert found.assumed == ("recompute=none",)
+    assert not found.is_fit
+
+
+@pytest.mark.parametrize(
+    ("text", "recompute"),
+    [("full (gradient checkpointing)", "full"), ("selective:mlp+core_attn", "selective:mlp+core_attn")],
+)
+def test_recompute_in_the_contracts_words(text: str, recompute: str):
+    assert case(recompute=text).strategy.recompute == recompute
+
+
+def test_mixed_windows_alternate():
+    model = case(model_json="models/gpt-oss-120b.json", kind="moe").situation.model
+    windows = {
+        name: next(op.window for op in kind.operators if isinstance(op, Attention))
+        for name, kind in model.kinds.items()
+        if name in ("window", "moe")
+    }
+    assert windows == {"window": 128, "moe": 0}
+    assert model.num_blocks == 36
+
+
+def test_nodes_of_four_become_a_cluster_of_four():
+    found = case(gpu="V100-SXM2-32GB", precision="fp16", gpus_per_node="4").situation.cluster
+    assert (found.groups[0].devices_per_node, found.tiers[0].devices_per_domain) == (4, 4)
+
+
+def test_a_stated_network_replaces_the_presets():
+    found = case(gpu="A100-SXM-80GB", interconnect="NVLink3 in node; 4x100 Gb/s RoCE per node (as stated)")
+    # 4 x 100e9 / 8 bytes/s over 8 devices
+    assert found.situation.cluster.tiers[-1].bytes_per_s.value == 4 * 100e9 / 8 / 8
+
+
+def test_composers_last_micro_batch_is_smaller():
+    """30 sequences a rank in micro-batches of 8 are 4, the last of 6: priced as 32, times 30 / 32."""
+    found = case(
+        framework="llm-foundry / Composer FSDP1",
+        tp="1",
+        dp="16",
+        sequence_parallel="false",
+        micro_batch="8",
+        global_batch="480",
+        zero_stage="3 (FSDP1 FULL_SHARD)",
+    )
+    assert found.situation.job.global_batch == 512
+    assert found.stretch == pytest.approx(30 / 32)
+    assert found.nearest
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"framework": "torchtune"}, "engine torchtune is not modelled"),
+        ({"gpu": "TPU v5p"}, "not in the catalog"),
+        ({"precision": "bf16-true"}, "keeps all states in bf16"),
+        ({"precision": "int8"}, "is not known"),
+        ({"recompute": "full + offload"}, "offload is not modelled"),
+        ({"optimizer": "adamw in backward"}, "not modelled"),
+        ({"model_json": "models/nemotron3-super.json"}, "not restated"),
+        ({"model_json": ""}, "names no architecture"),
+        ({"gpu": "V100-SXM2-32GB"}, "precision bf16 does not run"),
+        ({"flops_convention": "model_lora (frozen)"}, "lora"),
+    ],
+)
+def test_what_cannot_be_predicted_says_why(cells: dict[str, str], reason: str):
+    with pytest.raises(Unusable, match=reason):
+        case(**cells)
