@@ -46,6 +46,8 @@ class BoundarySearch:
             return Closed(np.inf, is_proved=True)
         if relaxed.bound_s >= target_s:
             return Closed(goal.target_s, is_proved=True)
+        if relaxed.rounded is not None:
+            goal.offer(improve(goal.mesh, np.array([relaxed.rounded]), full_rule(goal.mesh, full, None)))
         closed = _WholeNumbers(goal, domains, self._effort, self._paths).decide()
         if closed.is_proved:
             return closed

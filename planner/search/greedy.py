@@ -6,6 +6,7 @@ improve   take the best of all moves of one block from one virtual stage to anot
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -61,29 +62,37 @@ def grow_recompute(mesh: MeshCosts, stages: Index) -> Index:
 
 
 def improve(mesh: MeshCosts, starts: Index, rule: FullRule, max_moves: int = 200) -> InnerSolution | None:
-    """Best cut reached from `starts` (n, N) by moves of one block that each lower the step."""
+    """Best cut reached from `starts` (n, N) by moves of one block; None if no move leads to one that fits.
+
+    A move must lower the step, or, as long as the cut does not fit, the bytes of its fullest rank.
+    """
     best = _best_of(mesh, starts, rule)
-    if best is None or mesh.uniform_chunks:
-        return best
-    for _ in range(max_moves):
-        moved = _best_of(mesh, _neighbours(np.asarray(best.stages)), rule)
-        if moved is None or moved.step_s >= best.step_s:
-            return best
+    for _ in range(0 if mesh.uniform_chunks else max_moves):
+        moved = _best_of(mesh, _neighbours(np.asarray(best.solution.stages)), rule)
+        if not moved.is_better(best):
+            break
         best = moved
-    return best
+    return best.solution if best.excess_bytes <= 0.0 else None
 
 
-def _best_of(mesh: MeshCosts, stages: Index, rule: FullRule) -> InnerSolution | None:
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    solution: InnerSolution
+    excess_bytes: float
+
+    def is_better(self, other: "_Reached") -> bool:
+        mine, theirs = max(self.excess_bytes, 0.0), max(other.excess_bytes, 0.0)
+        return (mine, self.solution.step_s) < (theirs, other.solution.step_s)
+
+
+def _best_of(mesh: MeshCosts, stages: Index, rule: FullRule) -> _Reached:
     if len(stages) == 0:
-        return None
+        return _Reached(InnerSolution((), (), np.inf), np.inf)
     full_layers = rule(stages)
     prices = price_many(mesh, stages, full_layers)
-    steps = np.where(prices.fits, prices.step_s, np.inf)
-    best = int(np.argmin(steps))
-    if not prices.fits[best]:
-        return None
+    best = int(np.lexsort((prices.step_s, np.maximum(prices.excess_bytes, 0.0)))[0])
     cut, full = tuple(stages[best].tolist()), tuple(full_layers[best].tolist())
-    return InnerSolution(cut, full, float(steps[best]))
+    return _Reached(InnerSolution(cut, full, float(prices.step_s[best])), float(prices.excess_bytes[best]))
 
 
 def _neighbours(stages: Index) -> Index:
@@ -104,16 +113,48 @@ def greedy(mesh: MeshCosts) -> InnerSolution | None:
         return None
     if mesh.vpp == 1 and not mesh.uniform_chunks:
         return _greedy_ranks(mesh)
+    cuts = _starts(mesh)
+    if not mesh.uniform_full:
+        return _best_reached(mesh, cuts, full_rule(mesh, None, None))
+    # The fewest recomputed blocks with which one of them fits; an uneven cut may do with one less.
+    fulls = range(most_full(mesh) + 1)
+    fewest = next((full for full in fulls if _any_fits(mesh, cuts, full)), most_full(mesh))
+    found = [_best_reached(mesh, cuts, full_rule(mesh, full, None)) for full in {fewest, max(fewest - 1, 0)}]
+    return min((one for one in found if one is not None), key=lambda one: one.step_s, default=None)
+
+
+def _starts(mesh: MeshCosts) -> Index:
+    """Even cuts with the longer stages at every place, and with up to two blocks less on the last, (n, N)."""
     stages = even_stages(mesh)
     assert stages is not None  # has_partition
-    cuts = np.array([stages])
-    if not mesh.uniform_full:
-        return improve(mesh, cuts, full_rule(mesh, None, None))
-    # The fewest recomputed blocks with which the even cut fits; an uneven one may do with one less.
-    fulls = np.minimum(np.arange(most_full(mesh) + 1)[:, None], cuts)
-    fits = price_many(mesh, np.repeat(cuts, len(fulls), axis=0), fulls).fits
-    fewest = int(np.argmax(fits)) if fits.any() else most_full(mesh)
-    found = [improve(mesh, cuts, full_rule(mesh, full, None)) for full in {fewest, max(fewest - 1, 0)}]
+    count, num_blocks = len(stages), mesh.table.num_blocks
+    cuts = {stages}
+    for fewer in range(0 if mesh.uniform_chunks else _LIGHTER_LAST + 1):
+        base, extra = divmod(num_blocks + fewer, count)
+        for first in range(count):
+            longer = {(first + more) % count for more in range(extra)}
+            cut = [base + (stage in longer) for stage in range(count)]
+            cut[-1] -= fewer
+            if cut[-1] >= 1:
+                cuts.add(tuple(cut))
+    return np.array(sorted(cuts))
+
+
+# Blocks by which the last virtual stage is made lighter for the head at most.
+_LIGHTER_LAST = 2
+# Starts from which the local search is run.
+_MOST_STARTS = 3
+
+
+def _any_fits(mesh: MeshCosts, cuts: Index, full: int) -> bool:
+    return bool(fits_rank(mesh, chunks_of(mesh, cuts, np.minimum(full, cuts))).all(axis=0).any())
+
+
+def _best_reached(mesh: MeshCosts, cuts: Index, rule: FullRule) -> InnerSolution | None:
+    """The best end of the local searches from the best starts."""
+    prices = price_many(mesh, cuts, rule(cuts))
+    order = np.lexsort((prices.step_s, np.maximum(prices.excess_bytes, 0.0)))[:_MOST_STARTS]
+    found = [improve(mesh, cuts[[start]], rule) for start in order]
     return min((one for one in found if one is not None), key=lambda one: one.step_s, default=None)
 
 

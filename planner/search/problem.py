@@ -69,10 +69,16 @@ class InnerResult:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Steps of n choices of one mesh, and whether they fit; shape (n,)."""
+    """Steps of n choices of one mesh, and the bytes of their fullest rank over the limit (negative: room); (n,)."""
 
     step_s: Array
-    fits: NDArray[np.bool_]
+    excess_bytes: Array
+
+    @property
+    def fits(self) -> NDArray[np.bool_]:
+        """Whether every rank stays within the limit."""
+        within: NDArray[np.bool_] = self.excess_bytes <= 0.0
+        return within
 
 
 def num_virtual_stages(mesh: MeshCosts) -> int:
@@ -105,14 +111,20 @@ def chunks_of(mesh: MeshCosts, stages: Index, full_layers: Index) -> ChunkCosts:
     )
 
 
-def fits_rank(mesh: MeshCosts, chunks: ChunkCosts) -> NDArray[np.bool_]:
-    """Whether each rank stays within the limit, shape (p, n)."""
+def excess_bytes(mesh: MeshCosts, chunks: ChunkCosts) -> Array:
+    """Peak of each rank less the limit, shape (p, n)."""
     flight = in_flight(mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)
     peaks = []
     for rank in range(mesh.pp):
         of_rank = ChunkCosts(*(getattr(chunks, name)[rank] for name in ChunkCosts.__dataclass_fields__))
         peaks.append(rank_peak_bytes(mesh.rules, of_rank, np.asarray(flight.vectors[rank], dtype=np.float64)))
-    fits: NDArray[np.bool_] = np.asarray(peaks) <= mesh.rules.allocated_limit_bytes
+    excess: Array = np.asarray(peaks) - mesh.rules.allocated_limit_bytes
+    return excess
+
+
+def fits_rank(mesh: MeshCosts, chunks: ChunkCosts) -> NDArray[np.bool_]:
+    """Whether each rank stays within the limit, shape (p, n)."""
+    fits: NDArray[np.bool_] = excess_bytes(mesh, chunks) <= 0.0
     return fits
 
 
@@ -125,8 +137,7 @@ def price_many(mesh: MeshCosts, stages: Index, full_layers: Index) -> Prices:
     exposed = exposed_sync_s(mesh.rules, chunks.sync_s.sum(1), chunks.backward_s.sum(1))
     tail = step_tail_s(mesh.rules, chunks.gather_s.sum(1), chunks.optimizer_s.sum(1))
     pipeline_s = (ends + exposed).max(axis=0) + tail.max(axis=0)
-    fits = np.logical_and.reduce(fits_rank(mesh, chunks), axis=0)
-    return Prices(steps_of(mesh, pipeline_s), fits)
+    return Prices(steps_of(mesh, pipeline_s), np.maximum.reduce(excess_bytes(mesh, chunks), axis=0))
 
 
 def price_one(mesh: MeshCosts, stages: tuple[int, ...], full_layers: tuple[int, ...]) -> InnerSolution:

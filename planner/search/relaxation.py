@@ -30,10 +30,14 @@ _MOST_ROUNDS = 200
 
 @dataclass(frozen=True, slots=True)
 class Relaxed:
-    """What the relaxation found: a lower bound (infinite: nothing reaches the target), and the paths added."""
+    """What the relaxation found: a lower bound (infinite: nothing reaches the target), and the paths added.
+
+    `rounded` is its last solution in whole blocks, at least one each.
+    """
 
     bound_s: float
     paths: tuple[PathCoefficients, ...]
+    rounded: tuple[int, ...] | None = None
     nothing_fits: bool = False  # no choice fits in memory, whatever the target
 
 
@@ -78,7 +82,7 @@ class Relaxation:
         added: list[PathCoefficients] = []
         for path in paths:
             self._add_path(path)
-        bound_s = 0.0
+        bound_s, rounded = 0.0, None
         for _ in range(_MOST_ROUNDS):
             status = self._solver.Solve()
             if status == pywraplp.Solver.INFEASIBLE:
@@ -86,7 +90,7 @@ class Relaxation:
             if status != pywraplp.Solver.OPTIMAL:
                 break
             bound_s = max(bound_s, self._least.solution_value() * (1.0 - _TOLERANCE))
-            point = self._point()
+            point, rounded = self._point(), self._rounded()
             path, reached_s = self._longest(point)
             if reached_s - bound_s < _CLOSE * self._target_s or monotonic() > until:
                 break
@@ -94,7 +98,7 @@ class Relaxation:
             for found in (path, middle):
                 self._add_path(found)
                 added.append(found)
-        return Relaxed(bound_s, tuple(added))
+        return Relaxed(bound_s, tuple(added), rounded)
 
     def point_of(self, solution: InnerSolution) -> Array:
         """Forward, backward, sync seconds of every virtual stage of a cut, shape (3, N)."""
@@ -104,6 +108,12 @@ class Relaxation:
         seconds = [np.diff(values[bounds]) for values in (sums.forward_s, sums.backward_s, sums.sync_s)]
         seconds[1] = seconds[1] + extra
         return np.stack(seconds)
+
+    def _rounded(self) -> tuple[int, ...]:
+        """Sizes of the last solution in whole blocks, at least one each."""
+        positions = [float(mixture.values() @ mixture.corners) for mixture in self._bounds]
+        bounds = np.maximum.accumulate(np.round(positions).astype(np.int64) - np.arange(len(positions)))
+        return tuple((np.diff(np.minimum(bounds, bounds[-1])) + 1).tolist())
 
     def _fits(self) -> bool:
         """Whether the memory rows alone leave anything; called before rows of time are added."""

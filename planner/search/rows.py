@@ -158,7 +158,7 @@ class RowBuilder:
                 yield Row(RowKind.COUNT, boundary, split, -float(np.floor(min(room, size) + 1e-9)))
 
     def _transients(self, row: Row, stages: Index, full: int | None) -> Iterable[Row]:
-        """The row with the bytes above saved tensors: nothing, the head, a last block, a last recomputed block."""
+        """The row with bytes above saved tensors: none, of the head, a last block, a last recomputed one."""
         table, limit = self.mesh.table, self.mesh.rules.allocated_limit_bytes
         yield row
         for stage in stages:
