@@ -23,13 +23,15 @@ MODEL_B := --model deepseek-v3 --cluster dgx-h800:2048 --seq-len 4096 --global-b
 DEMO_A := planner plan $(MODEL_A) --precision bf16 --engine megatron
 DEMO_B := planner plan $(MODEL_B) --precision bf16 --engine megatron
 
-.PHONY: help demo test lint docs bench clean
+.PHONY: help demo test lint docs bench accuracy calibrate clean
 
 help:
 	@echo "make demo   set up the core and plan two well-known models"
 	@echo "make test   set up everything, then lint, types, import rules, docs checks, tests"
 	@echo "make lint   the same without the tests"
 	@echo "make bench  speed measurements; wants an idle machine"
+	@echo "make accuracy   predict the published runs and write docs/accuracy.md"
+	@echo "make calibrate  the same, after fitting the scales in profiles/efficiency to them"
 	@echo "make clean  remove .venv and every cache"
 
 demo: $(VENV)/.stamp-core
@@ -51,6 +53,12 @@ docs: $(VENV)/.stamp-test
 
 bench: $(VENV)/.stamp-test
 	$(BIN)/python -m pytest -m bench -q
+
+accuracy: $(VENV)/.stamp-test
+	$(BIN)/python -m planner.validation
+
+calibrate: $(VENV)/.stamp-test
+	$(BIN)/python -m planner.validation --write-scales
 
 clean:
 	rm -rf $(VENV) build dist .*_cache .hypothesis
