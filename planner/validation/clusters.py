@@ -27,6 +27,9 @@ PRESETS: Final = (
     ("V100-SXM2-16GB", "dgx-1-16"),
     ("V100-SXM3-32GB", "dgx-2"),
     ("MI300X", "mi300x"),
+    ("A100", "dgx-a100"),
+    ("H100", "dgx-h100"),
+    ("V100", "dgx-1"),
 )
 """First match of the GPU's name."""
 

@@ -60,8 +60,8 @@ FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
     ("ModelZoo", Framework("megatron", _BRIDGE)),
     ("Megatron", Framework("megatron", {"engine.tp_comm_overlap": True})),
     ("MegaScale", Framework("megatron")),
-    ("torchtitan", Framework("fsdp2")),
-    ("fms-fsdp", Framework("fsdp2", {"engine.compile": True})),
+    ("torchtitan", Framework("fsdp2", _FLASH2)),
+    ("fms-fsdp", Framework("fsdp2", {**_FLASH2, "engine.compile": True})),
     ("llm-foundry", Framework("fsdp2", _FOUNDRY, "FSDP1 as fsdp2")),
     ("InternEvo", Framework("megatron", _FLASH2, "InternEvo with ZeRO-1 as megatron")),
     ("PyTorch DDP", Framework("ddp", {"engine.compile": True})),
@@ -134,6 +134,8 @@ def options_of(run: Run, framework: Framework) -> dict[str, Scalar]:
         if "unfused attention" in words:
             options["engine.attention"] = "unfused"
         options |= _moe_options(run, words)
+    elif "compile" in notes and "no compile" not in notes:
+        options["engine.compile"] = True
     if (
         run.text("model").startswith(("deepseek-v3", "kimi", "moonlight"))
         and "bridge" in run.text("framework").lower()

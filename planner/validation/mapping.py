@@ -140,8 +140,8 @@ def _recompute(run: Run) -> tuple[str, tuple[str, ...]]:
         return "none", ("recompute=none",)
     if "offload" in text:
         raise Unusable(f"recompute {text!r}: offload is not modelled in this version")
-    if "per-op" in text:  # keeps the products of half of the matrix multiplications
-        return "none", ("recompute=none for per-operator checkpoints",)
+    if "per-op" in text:  # torchtitan keeps every second product; the scope nearest to half of them
+        return "selective:mlp", ("recompute=selective:mlp for per-operator checkpoints",)
     known = SCOPES.match(text)
     if known:
         return f"selective:{known[1]}", ()
