@@ -9,14 +9,16 @@ its last:
     T >= m t_i + h_i,   h_i = (embedding and first i blocks, forward and backward) + 2 i e          (i > 0; h_0 = 0)
 
     average:  p T >= m S + sum_i h_i
-    whole numbers: blocks of at least c seconds, n of them in all; rank i takes at most
-                   floor((T - h_i - m edge_i - m v x) / (m c)) of them, and these must come to n for every c
+    whole numbers: with n blocks of at least c seconds, rank i recomputes at least f(n) = min(K, n - v + 1) + v - 1
+                   blocks of at least x seconds each (one long chunk, the others of one block), so it holds at most the
+                   largest n with h_i + m (edge_i + c n + x f(n)) <= T; over the ranks these must come to all such
+                   blocks, for every c
 
-edge_i is the embedding on rank 0 and the head on rank p - 1, x the least recompute of a virtual stage (0 for K = 0).
+edge_i is the embedding on rank 0 and the head on rank p - 1, x the least recompute of a block; f(n) = 0 for K = 0.
 The longest tail is at least the average one and that of either edge.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -80,30 +82,58 @@ def chunk_bound(mesh: MeshCosts, full: int) -> float:
     extra_s = np.sort(mesh.table.full_parts_s.sum(0)[1:-1])
     recompute_s = 0.0 if full == 0 else float(extra_s[: num_virtual_stages(mesh)].sum())
     average_s = (m * (rows_s.sum() + recompute_s) + head_s.sum()) / mesh.pp
-    taken_s = head_s + m * edge_s + (0.0 if full == 0 else m * mesh.vpp * extra_s[0])
-    whole_s = _whole_number_bound(blocks_s * m, taken_s, average_s)
+    room = _Room(head_s + m * edge_s, m * float(extra_s[0]), full, mesh.vpp)
+    whole_s = _whole_number_bound(blocks_s * m, room, float(average_s))
     return max(float(average_s), whole_s) + _least_tail(mesh)
 
 
-def _whole_number_bound(blocks_s: Array, taken_s: Array, low_s: float) -> float:
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """How many blocks the ranks take within a time; seconds are those of the whole step."""
+
+    taken_s: Array
+    recompute_s: float
+    full: int
+    vpp: int
+
+    def blocks(self, step_s: float, block_s: float) -> int:
+        """Over all ranks, blocks of `block_s` each."""
+        free_s = np.maximum(step_s - self.taken_s, 0.0)
+        if self.full == 0:
+            return _whole(free_s / block_s)
+        most = self.full + self.vpp - 1  # recomputed blocks when the longest chunk has K or more
+        short = np.minimum(_floor(free_s / (block_s + self.recompute_s)), most)
+        long = _floor((free_s - most * self.recompute_s) / block_s)
+        return int(np.maximum(short, np.where(long >= most, long, 0.0)).sum())
+
+    def enough_s(self, number: int, block_s: float) -> float:
+        """A time in which one rank alone takes all."""
+        return float(self.taken_s.max()) + number * (block_s + self.recompute_s)
+
+
+def _whole_number_bound(blocks_s: Array, room: _Room, low_s: float) -> float:
     """Least T at which the ranks' whole numbers of blocks come to all of them, for each least time of a block."""
     bound_s = low_s
-    for least_s in np.unique(blocks_s[blocks_s > 0.0]):
-        number = int((blocks_s >= least_s).sum())
-        high_s = float(taken_s.max() + least_s * number)
-        low = bound_s
-        if _room(low, taken_s, least_s) >= number:
+    for block_s in np.unique(blocks_s[blocks_s > 0.0]).tolist():
+        number = int((blocks_s >= block_s).sum())
+        low, high = bound_s, room.enough_s(number, block_s)
+        if room.blocks(low, block_s) >= number:
             continue
         for _ in range(_HALVINGS):
-            middle = 0.5 * (low + high_s)
-            low, high_s = (low, middle) if _room(middle, taken_s, least_s) >= number else (middle, high_s)
-        bound_s = max(bound_s, low)
+            middle = 0.5 * (low + high)
+            low, high = (low, middle) if room.blocks(middle, block_s) >= number else (middle, high)
+        bound_s = low
     return bound_s
 
 
-def _room(step_s: float, taken_s: Array, least_s: float) -> int:
-    # A hair more room than computed keeps the bound true when a quotient is rounded to just below a whole number.
-    return int(np.floor(np.maximum(step_s - taken_s, 0.0) / least_s + 1e-9).sum())
+def _floor(quotient: Array) -> Array:
+    # A hair more than computed keeps the bound true when a quotient is rounded to just below a whole number.
+    floored: Array = np.floor(quotient + 1e-9)
+    return floored
+
+
+def _whole(quotient: Array) -> int:
+    return int(_floor(quotient).sum())
 
 
 def _least_tail(mesh: MeshCosts) -> float:
