@@ -16,7 +16,8 @@ from planner.evaluate import Context, predict
 from planner.plan import Prediction, Relaxation
 from planner.request import SearchRequest
 from planner.restrictions import read_restrictions
-from planner.search.mesh_bounds import MeshSums, mesh_sums
+from planner.search.memory_bounds import MeshSums
+from planner.search.mesh_bounds import mesh_sums
 from planner.situation import Situation, situate
 
 TRIED_MESHES = 48

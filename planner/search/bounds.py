@@ -31,21 +31,30 @@ from planner.search.rank_program import RankProgram, solve_rank_program
 _HALVINGS = 40
 
 
+Programs = list[tuple[int | None, RankProgram]]
+"""Rank programs by K (None: the smallest that fits on each rank)."""
+
+
 def inner_lower_bound(mesh: MeshCosts) -> float:
     """Least step of any choice of stages and recompute, infinite if provably none fits; seconds."""
     if not has_partition(mesh):
         return np.inf
     if mesh.vpp > 1:
-        pipeline_s = np.inf if _is_short_of_memory(mesh) else chunk_bound(mesh, 0)
-    else:
-        programs, rest_s = rank_programs(mesh, None)
-        pipeline_s = min([rest_s, *(program.bound_s for _, program in programs)])
-    return step_of(mesh, pipeline_s)
+        return chunks_lower_bound(mesh)
+    return programs_lower_bound(mesh, *rank_programs(mesh, None))
 
 
-def rank_programs(
-    mesh: MeshCosts, reach_s: float | None
-) -> tuple[list[tuple[int | None, RankProgram]], float]:
+def chunks_lower_bound(mesh: MeshCosts) -> float:
+    """The same for several chunks per rank."""
+    return step_of(mesh, np.inf if _is_short_of_memory(mesh) else chunk_bound(mesh, 0))
+
+
+def programs_lower_bound(mesh: MeshCosts, programs: Programs, rest_s: float) -> float:
+    """The same for one chunk per rank, from its rank programs and the bound on every K they leave out."""
+    return step_of(mesh, min([rest_s, *(program.bound_s for _, program in programs)]))
+
+
+def rank_programs(mesh: MeshCosts, reach_s: float | None) -> tuple[Programs, float]:
     """Rank programs by K, and a bound on every K that is left out (v = 1; pipeline and tail seconds).
 
     Time does not fall with K, so once the program without memory is at `reach_s` (None: the least bound so far), larger
@@ -54,7 +63,7 @@ def rank_programs(
     if not mesh.uniform_full:
         return [(None, solve_rank_program(mesh, None, reach_s or 0.0))], np.inf
     roomy = replace(mesh, rules=replace(mesh.rules, allocated_limit_bytes=np.inf))
-    programs: list[tuple[int | None, RankProgram]] = []
+    programs: Programs = []
     least_s = np.inf
     for full in range(most_full(mesh) + 1):
         stop_s = least_s if reach_s is None else reach_s

@@ -13,7 +13,14 @@ from planner.search.domains import Domains
 from planner.search.effort import Closed, Effort
 from planner.search.greedy import full_rule, improve
 from planner.search.objective import Goal
-from planner.search.problem import InnerSolution, chunks_of, fits_rank, num_virtual_stages, price_one
+from planner.search.problem import (
+    InnerSolution,
+    chunks_of,
+    fits_rank,
+    num_virtual_stages,
+    price_one,
+    within_limits,
+)
 from planner.search.relaxation import Relaxation
 from planner.search.rows import RowBuilder
 from planner.search.scaling import Scale
@@ -47,7 +54,8 @@ class BoundarySearch:
         if relaxed.bound_s >= target_s:
             return Closed(goal.target_s, is_proved=True)
         if relaxed.rounded is not None:
-            goal.offer(improve(goal.mesh, np.array([relaxed.rounded]), full_rule(goal.mesh, full, None)))
+            starts = within_limits(goal.mesh, np.array([relaxed.rounded]))
+            goal.offer(improve(goal.mesh, starts, full_rule(goal.mesh, full, None)))
         closed = _WholeNumbers(goal, domains, self._effort, self._paths).decide()
         if closed.is_proved:
             return closed

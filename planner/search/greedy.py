@@ -14,7 +14,7 @@ from cost_models.chunk import Index, MeshCosts
 from cost_models.schedule import in_flight
 from cost_models.step import virtual_stage
 from planner.search.baselines import even_stages
-from planner.search.bounds import rank_programs
+from planner.search.bounds import Programs, rank_programs
 from planner.search.problem import (
     InnerSolution,
     chunks_of,
@@ -23,6 +23,7 @@ from planner.search.problem import (
     most_full,
     price_many,
     step_of,
+    within_limits,
 )
 from planner.search.rank_program import best_cut
 from planner.search.segments import SegmentTable, stage_recompute
@@ -68,7 +69,8 @@ def improve(mesh: MeshCosts, starts: Index, rule: FullRule, max_moves: int = 200
     """
     best = _best_of(mesh, starts, rule)
     for _ in range(0 if mesh.uniform_chunks else max_moves):
-        moved = _best_of(mesh, _neighbours(np.asarray(best.solution.stages)), rule)
+        cuts = within_limits(mesh, _neighbours(np.asarray(best.solution.stages)))
+        moved = _best_of(mesh, cuts, rule)
         if not moved.is_better(best):
             break
         best = moved
@@ -112,7 +114,7 @@ def greedy(mesh: MeshCosts) -> InnerSolution | None:
     if not has_partition(mesh):
         return None
     if mesh.vpp == 1 and not mesh.uniform_chunks:
-        return _greedy_ranks(mesh)
+        return greedy_ranks(mesh, rank_programs(mesh, None)[0])
     cuts = _starts(mesh)
     if not mesh.uniform_full:
         return _best_reached(mesh, cuts, full_rule(mesh, None, None))
@@ -137,7 +139,7 @@ def _starts(mesh: MeshCosts) -> Index:
             cut[-1] -= fewer
             if cut[-1] >= 1:
                 cuts.add(tuple(cut))
-    return np.array(sorted(cuts))
+    return within_limits(mesh, np.array(sorted(cuts)))
 
 
 # Blocks by which the last virtual stage is made lighter for the head at most.
@@ -158,9 +160,8 @@ def _best_reached(mesh: MeshCosts, cuts: Index, rule: FullRule) -> InnerSolution
     return min((one for one in found if one is not None), key=lambda one: one.step_s, default=None)
 
 
-def _greedy_ranks(mesh: MeshCosts) -> InnerSolution | None:
+def greedy_ranks(mesh: MeshCosts, programs: Programs) -> InnerSolution | None:
     """Improve the cuts of the rank programs with the least bounds (a few K, if the engine takes one)."""
-    programs, _ = rank_programs(mesh, None)
     fitting = [item for item in programs if np.isfinite(item[1].bound_s)]
     best: InnerSolution | None = None
     for full, program in sorted(fitting, key=lambda item: item[1].bound_s):

@@ -10,7 +10,7 @@ The lower bound is the least over the subproblems: the bound that closed each, o
 when the integer model refuted it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 
 import numpy as np
@@ -102,7 +102,7 @@ def _close_chunks(goal: Goal, effort: Effort) -> list[Closed]:
     goal.offer(greedy(mesh))
     search = BoundarySearch(goal, effort)
     if not mesh.uniform_full:
-        return [search.decide(None, _near(goal, None))]
+        return [_at_least(search.decide(None, _near(goal, None)), goal.step_of_bound(chunk_bound(mesh, 0)))]
     closed: list[Closed] = []
     for full in range(most_full(mesh) + 1):
         bound_s = goal.step_of_bound(chunk_bound(mesh, full))
@@ -111,8 +111,13 @@ def _close_chunks(goal: Goal, effort: Effort) -> list[Closed]:
             if full > 0:  # the bound does not fall with K
                 break
             continue
-        closed.append(search.decide(full, _near(goal, full)))
+        closed.append(_at_least(search.decide(full, _near(goal, full)), bound_s))
     return closed
+
+
+def _at_least(closed: Closed, bound_s: float) -> Closed:
+    """The larger of two bounds on the same subproblem."""
+    return replace(closed, bound_s=max(closed.bound_s, bound_s))
 
 
 def _near(goal: Goal, full: int | None) -> InnerSolution:

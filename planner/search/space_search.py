@@ -20,11 +20,10 @@ from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from cost_models.specs.strategy import Strategy
 from planner.candidates import strategy_of
 from planner.plan import Progress
-from planner.search.bounds import inner_lower_bound
-from planner.search.greedy import greedy
 from planner.search.memory_bounds import FullRecompute, forced
 from planner.search.mesh_bounds import frequent_blocks, mesh_sums, step_bounds
-from planner.search.mesh_table import all_full, all_recomputed, without_full
+from planner.search.mesh_table import all_full, all_recomputed, windowed, without_full
+from planner.search.opening import open_mesh
 from planner.search.problem import InnerSolution, InnerStatus
 from planner.search.solve import solve_inner
 
@@ -51,8 +50,8 @@ class RecomputeRule:
     def apply(self, mesh: MeshCosts, scopes: tuple[str, ...]) -> MeshCosts:
         """The mesh as the inner problem should see it; full and selective do not mix."""
         if self.everywhere:
-            return all_full(mesh)
-        return mesh if self.free and not scopes else without_full(mesh)
+            return windowed(all_full(mesh))
+        return windowed(mesh if self.free and not scopes else without_full(mesh))
 
     def free_with(self, scopes: tuple[str, ...]) -> bool:
         """Whether the number of fully recomputed blocks of meshes with this base is chosen."""
@@ -200,18 +199,17 @@ class SpaceSearch:
         if bound_s >= self._cutoff():
             self._bounded(bound_s)
             return
-        inner = inner_lower_bound(mesh)
-        if not np.isfinite(inner):
+        opened = open_mesh(mesh, self._cutoff())
+        if not np.isfinite(opened.bound_s):
             self.state.out_of_memory += 1
             return
-        bound_s = max(bound_s, inner)
+        bound_s = max(bound_s, opened.bound_s)
         if bound_s >= self._cutoff():
             self._bounded(bound_s)
             return
-        solution = greedy(mesh)
-        if solution is not None:
-            self._offer(batch, row, mesh, solution)
-        greedy_s = solution.step_s if solution else np.inf
+        if opened.solution is not None:
+            self._offer(batch, row, mesh, opened.solution)
+        greedy_s = opened.solution.step_s if opened.solution else np.inf
         if bound_s >= greedy_s * (1.0 - self._limits.gap):
             self.state.solved += 1
             self.state.put_away(bound_s)

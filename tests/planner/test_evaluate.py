@@ -104,7 +104,7 @@ def test_recompute_trades_time_for_memory(llama):
     peaks = [p.memory.peak_allocated_bytes for p in found]
     assert steps == sorted(steps)
     assert peaks == sorted(peaks, reverse=True)
-    assert [p.recompute_s for p in found][0] == 0.0
+    assert found[0].recompute_s == 0.0
 
 
 def test_hot_experts_cost_memory_and_time(make_situation):
