@@ -19,7 +19,8 @@ from cost_models.chunk import MeshCosts
 from planner.search.baselines import even_stages, solve_exhaustively
 from planner.search.bounds import chunk_bound, rank_programs
 from planner.search.effort import Closed, Effort
-from planner.search.greedy import full_rule, greedy
+from planner.search.few_cuts import best_of_few
+from planner.search.greedy import full_rule, greedy, greedy_ranks
 from planner.search.objective import Goal
 from planner.search.problem import (
     InnerResult,
@@ -29,6 +30,7 @@ from planner.search.problem import (
     most_full,
     price_one,
 )
+from planner.search.rank_program import RankProgram
 
 
 def solve_inner(
@@ -72,18 +74,34 @@ def _close(goal: Goal, effort: Effort) -> list[Closed]:
 
 
 def _close_ranks(goal: Goal, effort: Effort) -> list[Closed]:
-    """One chunk per rank: rank programs of every K that matters, then the segment model for those left."""
-    goal.offer(greedy(goal.mesh))
-    programs, rest_s = rank_programs(goal.mesh, goal.pipeline_target_s)
+    """One chunk per rank: rank programs of every K that matters, then the cuts or the segment model of those left."""
+    reach_s = goal.pipeline_target_s
+    programs, rest_s = rank_programs(goal.mesh, reach_s if np.isfinite(reach_s) else None)
+    goal.offer(greedy_ranks(goal.mesh, programs))
     closed = [Closed(goal.step_of_bound(rest_s), is_proved=True)]
     for full, program in sorted(programs, key=lambda item: item[1].bound_s):
         if program.bound_s >= goal.pipeline_target_s:
             closed.append(Closed(goal.step_of_bound(program.bound_s), is_proved=True))
-            continue
-        from planner.search.decide_segments import decide_segments
-
-        closed.append(decide_segments(goal, program, full, effort))
+        else:
+            closed.append(_close_few(goal, program, full) or _close_segments(goal, program, full, effort))
     return closed
+
+
+def _close_few(goal: Goal, program: RankProgram, full: int | None) -> Closed | None:
+    """Price every cut below the target; None where they are too many. All other cuts reach the target."""
+    target_s = goal.target_s
+    rule = full_rule(goal.mesh, full, program.table)
+    is_few, best = best_of_few(goal.mesh, program, rule, goal.pipeline_target_s)
+    if not is_few:
+        return None
+    goal.offer(best)
+    return Closed(min(target_s, np.inf if best is None else best.step_s), is_proved=True)
+
+
+def _close_segments(goal: Goal, program: RankProgram, full: int | None, effort: Effort) -> Closed:
+    from planner.search.decide_segments import decide_segments
+
+    return decide_segments(goal, program, full, effort)
 
 
 @dataclass(frozen=True, slots=True)
