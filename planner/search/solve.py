@@ -78,6 +78,10 @@ def _close_ranks(goal: Goal, effort: Effort) -> list[Closed]:
     reach_s = goal.pipeline_target_s
     programs, rest_s = rank_programs(goal.mesh, reach_s if np.isfinite(reach_s) else None)
     goal.offer(greedy_ranks(goal.mesh, programs))
+    reach_s = goal.pipeline_target_s
+    if rest_s < reach_s or any(program.outside_s < reach_s for _, program in programs):
+        # What was left out, larger K and longer segments, is only known to be worse than the bound, not the target.
+        programs, rest_s = rank_programs(goal.mesh, reach_s)
     closed = [Closed(goal.step_of_bound(rest_s), is_proved=True)]
     for full, program in sorted(programs, key=lambda item: item[1].bound_s):
         if program.bound_s >= goal.pipeline_target_s:
