@@ -92,8 +92,6 @@ class MeshCosts:
     uniform_full: bool = True  # the engine takes one number of fully recomputed layers for all stages
     uniform_chunks: bool = False  # the engine takes only equal numbers of layers per virtual stage
     may_recompute: bool = True  # False: no block is recomputed in full
-    least_blocks: tuple[int, ...] = ()  # fewest blocks of every virtual stage; empty: one
-    most_blocks: tuple[int, ...] = ()  # most blocks of every virtual stage; empty: all that the others leave
 
     @cached_property
     def prefix(self) -> "_Prefix":

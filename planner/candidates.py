@@ -25,6 +25,12 @@ MAX_SAMPLES_PER_MICRO_BATCH = 1024
 MAX_CHUNKS_PER_RANK = 8
 """Virtual stages per rank that the search tries."""
 
+STAGES = (
+    "contiguous; vpp 1: every cut with at least one layer a stage; vpp above 1: stages of q and q + 1 layers, the "
+    "longer ones in a row, up to 2 fewer on the first and on the last, and one K for all"
+)
+"""Stage boundaries in words, as the certificate shows them (planner/search/windows.py)."""
+
 AXES = tuple(f.name for f in fields(MeshBatch) if f.name != "key")
 
 
@@ -159,7 +165,7 @@ def _describe(
     if space.full_recompute:
         count = "one K for all stages" if space.uniform_full else "one K per virtual stage"
         described["recompute"] = [*described["recompute"], f"full:K, {count}"]  # type: ignore[misc]
-    described["stages"] = "all contiguous segments of at least one layer"
+    described["stages"] = STAGES
     described["cp_kind"] = ["ring"]
     described["order"] = ["tp-cp-ep-dp-pp"]
     described["offload"] = ["none"]

@@ -6,7 +6,7 @@ from itertools import combinations, pairwise, product
 import numpy as np
 
 from cost_models.chunk import Index, MeshCosts
-from planner.search.problem import InnerSolution, num_virtual_stages, price_many, within_limits
+from planner.search.problem import InnerSolution, num_virtual_stages, price_many
 
 # Choices priced in one batch; bounds the memory of an exhaustive search.
 _BATCH = 4096
@@ -49,9 +49,7 @@ def _choices(mesh: MeshCosts) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]
     if count > num_blocks:
         return
     for stages in partitions(num_blocks, count):
-        if (mesh.uniform_chunks and len(set(stages)) > 1) or len(
-            within_limits(mesh, np.array([stages]))
-        ) == 0:
+        if mesh.uniform_chunks and len(set(stages)) > 1:
             continue
         if mesh.uniform_full:
             for full in range(max(stages) + 1):

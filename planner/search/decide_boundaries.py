@@ -19,7 +19,6 @@ from planner.search.problem import (
     fits_rank,
     num_virtual_stages,
     price_one,
-    within_limits,
 )
 from planner.search.relaxation import Relaxation
 from planner.search.rows import RowBuilder
@@ -54,8 +53,7 @@ class BoundarySearch:
         if relaxed.bound_s >= target_s:
             return Closed(goal.target_s, is_proved=True)
         if relaxed.rounded is not None:
-            starts = within_limits(goal.mesh, np.array([relaxed.rounded]))
-            goal.offer(improve(goal.mesh, starts, full_rule(goal.mesh, full, None)))
+            goal.offer(improve(goal.mesh, np.array([relaxed.rounded]), full_rule(goal.mesh, full, None)))
         closed = _WholeNumbers(goal, domains, self._effort, self._paths).decide()
         if closed.is_proved:
             return closed

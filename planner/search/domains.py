@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from cost_models.chunk import Index, MeshCosts
-from planner.search.problem import num_virtual_stages, stage_limits
+from cost_models.chunk import MeshCosts
+from planner.search.problem import num_virtual_stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +17,6 @@ class Domains:
     low: tuple[int, ...]
     high: tuple[int, ...]
     full: int | None
-    least: tuple[int, ...]  # blocks of every virtual stage
-    most: tuple[int, ...]
 
     @classmethod
     def of(cls, mesh: MeshCosts, full: int | None) -> "Domains":
@@ -29,14 +25,11 @@ class Domains:
         stages = range(count + 1)
         if mesh.uniform_chunks:
             fixed = tuple(stage * (num_blocks // count) for stage in stages)
-            sizes = (num_blocks // count,) * count
-            return cls(fixed, fixed, full, sizes, sizes)
-        least, most = stage_limits(mesh)
-        low = np.maximum(_before(least), num_blocks - most.sum() + _before(most))
-        high = np.minimum(_before(most), num_blocks - least.sum() + _before(least))
-        return cls(
-            tuple(low.tolist()), tuple(high.tolist()), full, tuple(least.tolist()), tuple(most.tolist())
-        )
+            return cls(fixed, fixed, full)
+        inner = range(1, count)
+        low = (0, *inner, num_blocks)
+        high = (0, *(num_blocks - count + stage for stage in inner), num_blocks)
+        return cls(low, high, full)
 
     @property
     def splits(self) -> bool:
@@ -47,8 +40,3 @@ class Domains:
     def most_full(self) -> int:
         """The most blocks that any virtual stage recomputes in full."""
         return self.high[-1] if self.full is None else self.full
-
-
-def _before(sizes: Index) -> Index:
-    """Blocks before each boundary when the stages have these sizes, shape (N + 1,)."""
-    return np.concatenate(([0], np.cumsum(sizes)))

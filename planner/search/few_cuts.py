@@ -1,8 +1,8 @@
 """One chunk per rank, few cuts left: simulate all of them.
 
-The rank program gives every (rank, segment) the least bound of the cuts that use it. Segments at the target or above are
-out; what is left is a layered graph whose paths are the cuts that could still win. Counting paths is cheap, and where
-there are few, pricing every one is exact and faster than any solver: the step of the best is the optimum.
+The rank program gives every (rank, segment) the least bound of the cuts that use it. Segments at the target or above
+are out; what is left is a layered graph whose paths are the cuts that could still win. Counting paths is cheap, and
+where there are few, pricing every one is exact and faster than any solver: the step of the best is the optimum.
 """
 
 import numpy as np

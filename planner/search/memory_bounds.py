@@ -165,7 +165,10 @@ def _one_number(sums: MeshSums, point: _Point, full: FullRecompute) -> Forced:
     least_s, best_s = (np.full(sums.total_s.shape, np.inf) for _ in range(2))
     blocks = sums.num_blocks
     even = np.ceil(blocks / point.plain.shape[0] - 1e-9)
-    for number in range(int(blocks.max(initial=0.0)) + 1 if full.allowed else 1):
+    most = int(min(blocks.max(initial=0.0), point.stage_most)) if full.allowed else 0
+    if not (_capacity(sums, point, most).sum(1) >= blocks - 1e-9).any():
+        return Forced(least_s, best_s)
+    for number in range(most + 1):
         if (_least_value(sums, point, number, even) >= best_s).all():
             break  # no larger K can do better on any mesh
         held = _capacity(sums, point, number)

@@ -6,7 +6,6 @@ import numpy as np
 
 from cost_models.chunk import Array, LayerTable, MeshCosts
 from planner.search.memory_bounds import MeshSums
-from planner.search.windows import stage_window
 
 
 def without_full(mesh: MeshCosts) -> MeshCosts:
@@ -49,11 +48,3 @@ def all_recomputed(sums: MeshSums) -> MeshSums:
         saved_bytes=sums.full_saved_bytes,
         full_s=np.zeros_like(sums.full_s),
     )
-
-
-def windowed(mesh: MeshCosts) -> MeshCosts:
-    """The same mesh with the declared space's limits on the size of virtual stages."""
-    if mesh.vpp == 1:
-        return mesh
-    least, most = stage_window(mesh.table.num_blocks, mesh.pp, mesh.vpp)
-    return replace(mesh, least_blocks=tuple(least.tolist()), most_blocks=tuple(most.tolist()))

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_models.chunk import MeshCosts
-from planner.search.bounds import chunks_lower_bound, programs_lower_bound, rank_programs
-from planner.search.greedy import greedy, greedy_ranks
+from planner.search.bounds import programs_lower_bound, rank_programs
+from planner.search.chunk_cuts import best_declared
+from planner.search.greedy import greedy_ranks
 from planner.search.problem import InnerSolution, has_partition, pipeline_of
 
 
@@ -16,15 +17,16 @@ class Opening:
 
     bound_s: float
     solution: InnerSolution | None
+    is_exact: bool = False  # nothing below both the bound and the cut-off is left
 
 
 def open_mesh(mesh: MeshCosts, cutoff_s: float) -> Opening:
     """Look at a mesh; choices at `cutoff_s` or above do not matter."""
     if not has_partition(mesh):
         return Opening(np.inf, None)
-    if mesh.vpp > 1 or mesh.uniform_chunks:
-        bound_s = chunks_lower_bound(mesh)
-        return Opening(bound_s, greedy(mesh) if bound_s < cutoff_s else None)
+    if mesh.vpp > 1:
+        bound_s, best = best_declared(mesh, cutoff_s)
+        return Opening(bound_s, best, is_exact=True)
     reach_s = pipeline_of(mesh, cutoff_s) if np.isfinite(cutoff_s) else None
     programs, rest_s = rank_programs(mesh, reach_s)
     bound_s = programs_lower_bound(mesh, programs, rest_s)

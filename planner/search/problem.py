@@ -86,28 +86,10 @@ def num_virtual_stages(mesh: MeshCosts) -> int:
     return mesh.pp * mesh.vpp
 
 
-def stage_limits(mesh: MeshCosts) -> tuple[Index, Index]:
-    """Fewest and most blocks of every virtual stage, shape (N,)."""
-    count, num_blocks = num_virtual_stages(mesh), mesh.table.num_blocks
-    least = np.asarray(mesh.least_blocks or (1,) * count, dtype=np.int64)
-    most = np.asarray(mesh.most_blocks or (num_blocks,) * count, dtype=np.int64)
-    return least, np.minimum(most, num_blocks - (least.sum() - least))
-
-
-def within_limits(mesh: MeshCosts, stages: Index) -> Index:
-    """The cuts (n, N) whose every stage keeps to the limits."""
-    least, most = stage_limits(mesh)
-    kept: Index = stages[((stages >= least) & (stages <= most)).all(axis=1)]
-    return kept
-
-
 def has_partition(mesh: MeshCosts) -> bool:
-    """Whether the blocks can be cut at all within the stages' limits, equally if they must be."""
+    """Whether the blocks can be cut at all: one for every virtual stage, and equally many if they must be."""
     count, num_blocks = num_virtual_stages(mesh), mesh.table.num_blocks
-    if count > num_blocks or (mesh.uniform_chunks and num_blocks % count):
-        return False
-    least, most = stage_limits(mesh)
-    return bool(least.sum() <= num_blocks <= most.sum() and (least <= most).all())
+    return count <= num_blocks and not (mesh.uniform_chunks and num_blocks % count)
 
 
 def most_full(mesh: MeshCosts) -> int:
@@ -115,7 +97,7 @@ def most_full(mesh: MeshCosts) -> int:
     if not mesh.may_recompute:
         return 0
     count, num_blocks = num_virtual_stages(mesh), mesh.table.num_blocks
-    return num_blocks // count if mesh.uniform_chunks else int(stage_limits(mesh)[1].max())
+    return num_blocks // count if mesh.uniform_chunks else num_blocks - count + 1
 
 
 def chunks_of(mesh: MeshCosts, stages: Index, full_layers: Index) -> ChunkCosts:

@@ -69,10 +69,8 @@ class Relaxation:
         self._tail = self._solver.NumVar(0.0, most_s, "longest tail")
         self._bounds = [self._mixture(low, high) for low, high in zip(domains.low, domains.high, strict=True)]
         self._splits = self._split_mixtures() if domains.splits else []
-        for stage, (least, most) in enumerate(zip(domains.least, domains.most, strict=True)):
-            blocks = self._bounds[stage + 1].position - self._bounds[stage].position
-            self._solver.Add(blocks >= least)
-            self._solver.Add(blocks <= most)
+        for left, right in zip(self._bounds, self._bounds[1:], strict=False):
+            self._solver.Add(right.position - left.position >= 1)
         for row in self._builder.memory(domains.full):
             self._add(row)
         self._solver.Minimize(self._least)

@@ -22,13 +22,18 @@ from planner.candidates import strategy_of
 from planner.plan import Progress
 from planner.search.memory_bounds import FullRecompute, forced
 from planner.search.mesh_bounds import frequent_blocks, mesh_sums, step_bounds
-from planner.search.mesh_table import all_full, all_recomputed, windowed, without_full
+from planner.search.mesh_table import all_full, all_recomputed, without_full
 from planner.search.opening import open_mesh
+from planner.search.polish import polish
 from planner.search.problem import InnerSolution, InnerStatus
 from planner.search.solve import solve_inner
 
 PRICED_TOGETHER = 64
 """Meshes whose tables are built in one go while the space is walked in order of bounds."""
+
+POLISHED = 6
+POLISH_WITHIN = 1.01
+"""How many of the best plans are improved at the end, and how close to the best they must be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +55,8 @@ class RecomputeRule:
     def apply(self, mesh: MeshCosts, scopes: tuple[str, ...]) -> MeshCosts:
         """The mesh as the inner problem should see it; full and selective do not mix."""
         if self.everywhere:
-            return windowed(all_full(mesh))
-        return windowed(mesh if self.free and not scopes else without_full(mesh))
+            return all_full(mesh)
+        return mesh if self.free and not scopes else without_full(mesh)
 
     def free_with(self, scopes: tuple[str, ...]) -> bool:
         """Whether the number of fully recomputed blocks of meshes with this base is chosen."""
@@ -127,7 +132,18 @@ class SpaceSearch:
         self.state.out_of_memory = int(sum((~np.isfinite(b)).sum() for b in bounds))
         waiting = self._open_in_order(batches, bounds, total)
         self._settle(waiting, total)
+        self._polish()
         return self.state
+
+    def _polish(self) -> None:
+        """Improve the best plans by moves of single blocks, beyond the declared cuts where that helps."""
+        near = sorted(self.state.found, key=lambda found: found.step_s)
+        for found in [f for f in near if f.step_s <= self.state.best_s * POLISH_WITHIN][:POLISHED]:
+            if self._late():
+                return
+            better = polish(self._pricer, self._recompute.apply, found.strategy)
+            if better is not None and better[1] < found.step_s:
+                self.state.offer(Found(*better))
 
     def _cutoff(self) -> float:
         """Bounds from here on cannot improve on the best by more than the gap."""
@@ -161,7 +177,7 @@ class SpaceSearch:
         waiting: list[_Open] = []
         for start in range(0, len(order), PRICED_TOGETHER):
             block = order[start : start + PRICED_TOGETHER]
-            if value[block[0]] >= self._cutoff() or self._late():
+            if value[block[0]] >= self.state.best_s or self._late():
                 self._put_rest_away(value[order[start:]])
                 break
             for index, batch, at, mesh in self._meshes(batches, owner, row, block):
@@ -196,21 +212,22 @@ class SpaceSearch:
         self, batch: MeshBatch, row: int, mesh: MeshCosts, bound_s: float, waiting: list[_Open]
     ) -> None:
         """Sharpen one mesh's bound; take a greedy choice if it could still win."""
-        if bound_s >= self._cutoff():
+        if bound_s >= self.state.best_s:
             self._bounded(bound_s)
             return
-        opened = open_mesh(mesh, self._cutoff())
+        opened = open_mesh(mesh, self.state.best_s)
         if not np.isfinite(opened.bound_s):
             self.state.out_of_memory += 1
             return
         bound_s = max(bound_s, opened.bound_s)
-        if bound_s >= self._cutoff():
-            self._bounded(bound_s)
-            return
         if opened.solution is not None:
             self._offer(batch, row, mesh, opened.solution)
         greedy_s = opened.solution.step_s if opened.solution else np.inf
-        if bound_s >= greedy_s * (1.0 - self._limits.gap):
+        is_solved = opened.is_exact and opened.solution is not None
+        if bound_s >= self._cutoff() and not is_solved:
+            self._bounded(bound_s)
+            return
+        if is_solved or bound_s >= greedy_s * (1.0 - self._limits.gap):
             self.state.solved += 1
             self.state.put_away(bound_s)
             return

@@ -89,8 +89,8 @@ def boundary_variables(
     size: list[cp_model.IntVar] = []
     full: list[cp_model.IntVar] = []
     for stage in range(len(domains.low) - 1):
-        largest = min(domains.most[stage], domains.high[stage + 1] - domains.low[stage])
-        smallest = max(domains.least[stage], domains.low[stage + 1] - domains.high[stage])
+        largest = domains.high[stage + 1] - domains.low[stage]
+        smallest = max(1, domains.low[stage + 1] - domains.high[stage])
         size.append(model.new_int_var(smallest, largest, f"n[{stage}]"))
         if domains.splits:
             full.append(model.new_int_var(0, min(largest, domains.most_full), f"k[{stage}]"))

@@ -1,8 +1,13 @@
-"""How many blocks a virtual stage may hold: the part of the declared space that concerns stage boundaries.
+"""The declared stage boundaries: every cut for one chunk per rank, a family of nearly even cuts for several.
 
-One chunk per rank: any number from 1. Several chunks per rank: within `SPREAD` of the even share, and on the first and
-the last virtual stage, which also hold embedding, head and trained prediction layers, down to `EDGE_SPREAD` fewer.
-Sizes further from even only turn interleaving into a slower 1F1B, whose meshes are in the space themselves.
+Interleaved pipelines are run with virtual stages of equal size, or nearly so. The declared cuts of L blocks into N
+virtual stages are those with sizes q and q + 1, the longer ones in a row (from every place, around the end), and up to
+two blocks fewer on the first and on the last virtual stage, which also hold the embedding and the head:
+
+    q = (L + f + l) // N,  (L + f + l) mod N stages of q + 1,  first - f,  last - l,  f, l in 0..2
+
+There are at most 9 N of them, so pricing all under every K is exact and takes milliseconds (chunk_cuts.py). The best
+plan of a search is afterwards improved by moves of single blocks, which leave this family.
 """
 
 from functools import lru_cache
@@ -11,18 +16,32 @@ import numpy as np
 
 from cost_models.chunk import Index
 
-SPREAD = 1
-EDGE_SPREAD = 4
+MOST_FEWER = 2
+"""Blocks by which the first and the last virtual stage may be shorter than their share."""
+
+
+@lru_cache(maxsize=4096)
+def declared_cuts(num_blocks: int, count: int) -> Index:
+    """All declared cuts of `num_blocks` into `count` virtual stages, shape (n, N); none if blocks are too few."""
+    cuts: set[tuple[int, ...]] = set()
+    for first in range(MOST_FEWER + 1):
+        for last in range(MOST_FEWER + 1):
+            base, extra = divmod(num_blocks + first + last, count)
+            for start in range(count if extra else 1):
+                longer = {(start + more) % count for more in range(extra)}
+                cut = [base + (stage in longer) for stage in range(count)]
+                cut[0] -= first
+                cut[-1] -= last
+                if min(cut) >= 1:
+                    cuts.add(tuple(cut))
+    return np.asarray(sorted(cuts), dtype=np.int64).reshape(len(cuts), count)
 
 
 @lru_cache(maxsize=4096)
 def stage_window(num_blocks: int, pp: int, vpp: int) -> tuple[Index, Index]:
     """Least and most blocks of every virtual stage in global order, arrays (pp * vpp,)."""
     count = pp * vpp
-    least = np.ones(count, dtype=np.int64)
-    most = np.full(count, max(num_blocks - count + 1, 1), dtype=np.int64)
     if vpp > 1:
-        least[:] = max(num_blocks // count - SPREAD, 1)
-        least[[0, -1]] = max(num_blocks // count - EDGE_SPREAD, 1)
-        most = np.minimum(most, -(-num_blocks // count) + SPREAD)
-    return least, most
+        cuts = declared_cuts(num_blocks, count)
+        return cuts.min(axis=0), cuts.max(axis=0)
+    return np.ones(count, dtype=np.int64), np.full(count, max(num_blocks - count + 1, 1), dtype=np.int64)

@@ -1,0 +1,47 @@
+"""Several chunks per rank: price every declared cut (windows.py) of a mesh under every K."""
+
+import numpy as np
+
+from cost_models.chunk import MeshCosts
+from planner.search.problem import (
+    InnerSolution,
+    chunks_of,
+    fits_rank,
+    num_virtual_stages,
+    price_many,
+    step_of,
+)
+from planner.search.windows import declared_cuts
+
+
+def best_declared(mesh: MeshCosts, cutoff_s: float) -> tuple[float, InnerSolution | None]:
+    """Lower bound on the declared cuts of a mesh under every K, and the best of them if it is below `cutoff_s`.
+
+    The bound is the best step where one was found, else the least of what was not simulated; infinite if none fits.
+    """
+    cuts = declared_cuts(mesh.table.num_blocks, num_virtual_stages(mesh))
+    best, bound_s = None, np.inf
+    most = int(cuts.max(initial=0)) if mesh.may_recompute else 0
+    for number in range(most + 1):
+        full_layers = np.minimum(number, cuts)
+        chunks = chunks_of(mesh, cuts, full_layers)
+        fits = fits_rank(mesh, chunks).all(axis=0)
+        busy_s = mesh.num_micro_batches * (chunks.forward_s + chunks.backward_s).sum(1).max(0)
+        least_s = np.asarray([step_of(mesh, float(s)) for s in busy_s])
+        reach_s = min(cutoff_s, np.inf if best is None else best.step_s)
+        if least_s.min(initial=np.inf) >= reach_s:
+            return min(bound_s, float(least_s.min(initial=np.inf))), best
+        skipped = fits & (least_s >= reach_s)
+        bound_s = min(bound_s, float(least_s[skipped].min(initial=np.inf)))
+        tried = np.flatnonzero(fits & ~skipped)
+        if len(tried):
+            steps = price_many(mesh, cuts[tried], full_layers[tried]).step_s
+            first = int(np.argmin(steps))
+            bound_s = min(bound_s, float(steps[first]))
+            if steps[first] < reach_s:
+                row = tried[first]
+                cut, full = tuple(cuts[row].tolist()), tuple(full_layers[row].tolist())
+                best = InnerSolution(cut, full, float(steps[first]))
+        if fits.all():
+            break  # a larger K is slower for every cut
+    return bound_s, best
