@@ -37,5 +37,5 @@ def _strategy(situation: Situation, strategy: Strategy) -> Iterator[str]:
     per_domain = situation.cluster.tiers[0].devices_per_domain
     if strategy.tp > per_domain:
         yield f"tp {strategy.tp} leaves the {per_domain}-device domain of the fastest links"
-    if strategy.dp == 1 and strategy.zero:
-        yield f"zero {strategy.zero} with dp 1 shards nothing unless cp is above 1"
+    if strategy.dp == 1 and strategy.cp == 1 and strategy.zero and situation.cluster.num_devices > 1:
+        yield f"zero {strategy.zero} with dp 1 shards nothing: every rank keeps all of its optimizer states"

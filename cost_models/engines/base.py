@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from cost_models.engines.common_rules import common_rules
 from cost_models.engines.options import EngineOptions
 from cost_models.engines.precision import check_precision
-from cost_models.engines.rules import Facts, Rule, common_rules
+from cost_models.engines.rules import Facts, Rule
 from cost_models.engines.space import Space
 from cost_models.engines.stage_rules import stage_violations
 from cost_models.errors import IllegalStrategy, InvalidJob, Violation
