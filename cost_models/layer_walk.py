@@ -13,8 +13,6 @@ from cost_models.operators.base import DtypeRole, Kernel, Message, Operator, Sha
 from cost_models.specs.model import LayerKind
 from cost_models.units import Num
 
-LAYER_INPUT = "x"
-
 
 @dataclass(frozen=True, slots=True)
 class Saved:

@@ -12,7 +12,12 @@ def collect_warnings(
     situation: Situation, strategy: Strategy, verdict: str, memory: MemoryPrediction
 ) -> tuple[str, ...]:
     """Warnings about memory risk, launch-time surprises and what the prediction leaves out."""
-    return (*_memory(verdict, memory), *_model(situation), *_strategy(situation, strategy))
+    return (
+        *_memory(verdict, memory),
+        *_model(situation),
+        *_without_effect(situation),
+        *_strategy(situation, strategy),
+    )
 
 
 def _memory(verdict: str, memory: MemoryPrediction) -> Iterator[str]:
@@ -31,6 +36,25 @@ def _model(situation: Situation) -> Iterator[str]:
         yield "multi-token-prediction layers are left out; set job.train_mtp=true to train them"
     if model.is_moe and job.options.moe_imbalance == 1.0:
         yield "experts are taken as evenly loaded; set job.moe_imbalance (for example 1.2) to see a hot rank"
+
+
+def _without_effect(situation: Situation) -> Iterator[str]:
+    """Options that were set but concern something the model does not have."""
+    model, options = situation.model, situation.job.options
+    lengths = {stack.length for stack in model.stacks}
+    moe = ("moe_imbalance", "moe_capacity_factor", "moe_dispatcher", "moe_dispatch_dtype")
+    absent = {
+        "decoder_seq_len": ("a decoder of its own", "decoder_seq_len" not in lengths),
+        "image_size": ("images", not model.is_vision),
+        "train_mtp": (
+            "multi-token-prediction layers",
+            all(layer.role.value != "mtp" for layer in model.layers),
+        ),
+        **dict.fromkeys(moe, ("experts", not model.is_moe)),
+    }
+    for name, (what, is_absent) in absent.items():
+        if is_absent and getattr(options, name) != type(options).model_fields[name].default:
+            yield f"job.{name} has no effect: {model.name} has no {what}"
 
 
 def _strategy(situation: Situation, strategy: Strategy) -> Iterator[str]:

@@ -47,4 +47,3 @@ class TorchOptions(EngineOptions):
     """bf16 is pure bf16 training: gradients and moments follow the parameters, and there is no master copy."""
     compile: bool = False
     overlap: bool = True
-    bucket_bytes: Annotated[float, Field(gt=0, le=1e11)] = 25 * 1024 * 1024

@@ -8,11 +8,11 @@ import numpy as np
 
 from cost_models.errors import Violation
 from cost_models.mesh import Bool, Int, MeshBatch
-from cost_models.operators import Activation, Attention, GroupedLinear, LmHead, StateSpaceScan
+from cost_models.operators import Activation, Attention, GroupedLinear, StateSpaceScan
 from cost_models.operators.base import Operator
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.job import Job
-from cost_models.specs.model import ModelSpec, Role
+from cost_models.specs.model import ModelSpec
 from cost_models.specs.strategy import Strategy, divisors
 
 
@@ -61,16 +61,6 @@ class Facts:
     def expert_widths(self) -> tuple[int, ...]:
         """Different widths of experts."""
         return tuple(sorted({op.out_features for op in self.operators if isinstance(op, GroupedLinear)}))
-
-    @cached_property
-    def has_language_head(self) -> bool:
-        """Whether the model ends in a vocabulary."""
-        return any(isinstance(op, LmHead) for op in self.operators)
-
-    @cached_property
-    def num_layers_by_role(self) -> dict[Role, int]:
-        """Layers of each role."""
-        return {role: len(self.model.expanded(role)) for role in Role}
 
 
 Broken = Callable[[Facts, MeshBatch], Bool]

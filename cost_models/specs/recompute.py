@@ -19,11 +19,6 @@ class Recompute:
     scopes: tuple[str, ...] = ()
     full: int | tuple[int, ...] = 0
 
-    @property
-    def is_selective(self) -> bool:
-        """Whether blocks that are not recomputed in full drop the base scopes."""
-        return bool(self.scopes)
-
     def full_layers(self, stages: tuple[int, ...]) -> tuple[int, ...]:
         """Fully recomputed blocks of each virtual stage, at most all of them."""
         if isinstance(self.full, tuple):

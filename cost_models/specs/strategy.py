@@ -93,11 +93,6 @@ class Strategy:
         """Number of devices."""
         return self.tp * self.cp * self.pp * self.dp
 
-    @property
-    def expert_dp(self) -> int:
-        """Data-parallel size of the experts: tp x cp x dp / (etp x ep)."""
-        return self.tp * self.cp * self.dp // (self.etp * self.ep)
-
     def num_micro_batches(self, global_batch: int) -> int:
         """Micro-batches per data-parallel rank and step."""
         return global_batch // (self.mbs * self.dp)

@@ -10,7 +10,7 @@ The lower bound is the least over the subproblems: the bound that closed each, o
 when the integer model refuted it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import monotonic
 
 import numpy as np
@@ -106,14 +106,6 @@ def _close_segments(goal: Goal, program: RankProgram, full: int | None, effort: 
     from planner.search.decide_segments import decide_segments
 
     return decide_segments(goal, program, full, effort)
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """K of a subproblem (None: free), and a cut to look around."""
-
-    full: int | None
-    near: InnerSolution
 
 
 def _close_chunks(goal: Goal, effort: Effort) -> list[Closed]:
