@@ -25,6 +25,10 @@ from planner.situation import Situation
 from planner.warnings import collect_warnings
 
 
+ROUNDING = 1e-12
+"""Idle time below this share of the step is the rounding of sums, not a bubble."""
+
+
 def evaluate(situation: Situation, strategy: StrategyRequest | Strategy) -> Prediction:
     """The prediction of one strategy; raises IllegalStrategy with the broken rules."""
     (found,) = evaluate_many(situation, [strategy])
@@ -203,7 +207,8 @@ def _breakdown(mesh: MeshCosts, strategy: Strategy, costs: StepCosts) -> tuple[i
     causes["dp_communication"] += float(costs.sync_exposed_s[rank] + costs.tail_s[rank]) - optimizer
     causes["pp_communication"] += delays + shown
     causes["optimizer"] = optimizer
-    causes["pp_bubble"] = float(idle[rank]) - delays
+    waiting = float(idle[rank]) - delays
+    causes["pp_bubble"] = waiting if waiting > ROUNDING * costs.step_s else 0.0
     causes["other"] = rules.step_fixed_s + costs.step_s - raw
     return rank, causes, micro * recompute_s
 
