@@ -24,7 +24,6 @@ from planner.provenance import interval, provenance
 from planner.situation import Situation
 from planner.warnings import collect_warnings
 
-
 ROUNDING = 1e-12
 """Idle time below this share of the step is the rounding of sums, not a bubble."""
 
