@@ -33,7 +33,7 @@ class LayerWalk:
     message_windows: tuple[tuple[int, ...], ...]  # kernels (indices) that a ring message can hide behind
     base: Saved
     full: Saved  # all blocks' recompute: the boundary tensor, and everything else as a transient
-    model_flops: Num
+    loss_bytes: Num  # what the loss builds from this layer, beside the other layers'
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]
     messages: list[Message] = []
     message_again: list[bool] = []
     windows: list[tuple[int, ...]] = []
-    flops: Num = 0.0
+    loss: Num = 0.0
     for op in kind.operators:
         start = len(kernels)
         kernels += op.kernels(at, style)
@@ -63,7 +63,7 @@ def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]
             messages.append(message)
             message_again.append(op.name in again)
             windows.append(tuple(i for i in range(start, len(kernels)) if kernels[i].phase == message.phase))
-        flops = flops + op.model_flops(at)
+        loss = loss + op.loss_bytes(at, style)
     boundary = boundary_bytes(kind, at, style)
     none = _walk_memory(kind.operators, at, style, Dropped())
     dropped = Dropped(frozenset(again), frozenset(given_up))
@@ -77,7 +77,7 @@ def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]
         tuple(windows),
         Saved(base.saved_bytes, base.transient_bytes + boundary),
         recomputed,
-        flops,
+        loss,
     )
 
 

@@ -29,6 +29,9 @@ _CAUSE_OF_AXIS = {
     Axis.EP: TIME_CAUSES.index("ep_communication"),
     Axis.ETP: TIME_CAUSES.index("ep_communication"),
 }
+_TRANSIENTS = [1, 3]
+"""Places of the transient and the full transient bytes in `_memory`."""
+
 _DATA = TIME_CAUSES.index("dp_communication")
 
 
@@ -124,7 +127,16 @@ class Pricer:
                 for cause, values in enumerate(_memory(walk)):
                     memory[cause, index] += layer.count * values
                 kernel, message = kernel + len(walk.kernels), message + len(walk.messages)
+        memory[_TRANSIENTS, -1] += self._loss_bytes(rows, walks)
         return RowWork(forward, backward, base, *memory)
+
+    def _loss_bytes(self, rows: Rows, walks: list[list[LayerWalk]]) -> Num:
+        """What the loss builds from all layers at once, on top of the head's transient."""
+        per_row = [
+            sum(w.loss_bytes * r.count for w, r in zip(*pair, strict=True))
+            for pair in zip(walks, rows.rows, strict=True)
+        ]
+        return sum((per_row[line] for line in rows.layers), start=0.0)
 
     def _kernel_seconds(self, walks: list[LayerWalk], points: MeshBatch) -> Array:
         kernels = [k for walk in walks for k in walk.kernels]

@@ -18,7 +18,7 @@ from cost_models.engines.base import (
 )
 from cost_models.engines.options import EngineOptions, MegatronOptions
 from cost_models.engines.rules import Facts, Rule, divides, fixed, nearest_values, only
-from cost_models.engines.space import Space
+from cost_models.engines.space import Space, selective_bases
 from cost_models.mesh import Bool, MeshBatch
 from cost_models.operators.base import ParameterGroup, Style
 from cost_models.specs.job import Job
@@ -44,9 +44,8 @@ class Megatron(Engine):
 
     def space(self, model: ModelSpec, job: Job) -> Space:
         """Distributed optimizer on; 1F1B and interleaving; one number of fully recomputed layers for all stages."""
-        cheap = ("layernorm", "moe_act", "mla_up_proj")
-        ladder = ((), self.default_scopes, cheap, ("layernorm", "mla_up_proj", "mlp", "moe"))
-        return Space(zero=(1,), schedules=("1f1b", "interleaved"), scopes=known_scopes(ladder, model))
+        scopes = selective_bases(model, (self.default_scopes,))
+        return Space(zero=(1,), schedules=("1f1b", "interleaved"), scopes=scopes)
 
     def style(self, job: Job, cp_kind: str) -> Style:
         """Transformer Engine's fused kernels; the logits go to fp32 unless the loss is fused."""
@@ -81,7 +80,8 @@ class Megatron(Engine):
             group, meshes
         )
         traffic = 2.0 * optimizer + (gradient + weight) / self._shard_ways(group, meshes) + gradient
-        return StateBytes(weight, gradient, optimizer, np.zeros(meshes.size), traffic)
+        flat = gradient if self.settings.flat_all_reduce else 0.0
+        return StateBytes(weight, gradient, optimizer, np.full(meshes.size, flat), traffic)
 
     def sync_plan(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> SyncPlan:
         """Distributed optimizer: reduce-scatter gradients, gather parameters; without it: all-reduce."""
@@ -148,12 +148,6 @@ class Megatron(Engine):
         )
         kv_rule = _kv_replication() if _at_least(self.version, KV_REPLICATION_SINCE) else _kv_divides()
         return (*super().rules(), kv_rule, *rules)
-
-
-def known_scopes(ladder: tuple[tuple[str, ...], ...], model: ModelSpec) -> tuple[tuple[str, ...], ...]:
-    """The ladder with the scopes that the model has, each rung once."""
-    names = {scope.name for kind in model.kinds.values() for scope in kind.scopes}
-    return tuple(dict.fromkeys(tuple(name for name in rung if name in names) for rung in ladder))
 
 
 def _at_least(version: str, other: str) -> bool:

@@ -35,6 +35,8 @@ class MegatronOptions(EngineOptions):
     router_fp32: bool = True
     cross_entropy_impl: Literal["native", "te"] = "native"
     """Fused loss: native keeps an fp32 softmax, te overwrites the logits (--cross-entropy-fusion-impl)."""
+    flat_all_reduce: bool = False
+    """The local data parallel of 2020: gradients are concatenated into one flat copy before the all-reduce."""
     scatter_gather_p2p: bool = False
     """Without sequence parallelism, send each tensor-parallel rank's share of a boundary and gather it on arrival
     (Narayanan et al. 2021, section 4.1)."""
@@ -45,5 +47,7 @@ class TorchOptions(EngineOptions):
 
     param_dtype: Literal["fp32", "bf16"] = "fp32"
     """bf16 is pure bf16 training: gradients and moments follow the parameters, and there is no master copy."""
+    router_aux_loss: bool = False
+    """The transformers library's load-balancing loss (output_router_logits), which concatenates all layers."""
     compile: bool = False
     overlap: bool = True

@@ -7,7 +7,7 @@ import numpy as np
 from cost_models.engines.base import DTYPE_BYTES, Engine, OverlapPolicy, StateBytes, SyncPlan, moment_bytes
 from cost_models.engines.options import EngineOptions, TorchOptions
 from cost_models.engines.rules import Rule, divides, fixed, only
-from cost_models.engines.space import Space
+from cost_models.engines.space import Space, selective_bases
 from cost_models.mesh import MeshBatch
 from cost_models.operators.base import ParameterGroup, Style
 from cost_models.specs.job import Job
@@ -42,8 +42,13 @@ class TorchFamily(Engine):
             deduplicated_dispatch=job.options.moe_dispatcher != "alltoall",
             expert_capacity_factor=job.options.moe_capacity_factor,
             cp_kind=cp_kind,
+            aux_loss_one_hot=options.router_aux_loss,
             dropout=options.dropout,
         )
+
+    def recompute_bases(self, model: ModelSpec) -> tuple[tuple[str, ...], ...]:
+        """Selective scopes to try; core attention only where its scores are kept at all."""
+        return selective_bases(model, (self.default_scopes,) if self.settings.attention == "unfused" else ())
 
     def _parameter_bytes(self) -> float:
         return DTYPE_BYTES[self.settings.param_dtype]
@@ -132,11 +137,10 @@ class Torch(TorchFamily):
     def space(self, model: ModelSpec, job: Job) -> Space:
         """All axes; vision models are cut in data and pipeline only."""
         tokens = not model.is_vision
-        scopes = ((), self.default_scopes) if tokens and self.settings.attention == "unfused" else ((),)
         return Space(
             zero=(0, 1, 2, 3),
             schedules=("gpipe", "1f1b", "interleaved"),
-            scopes=scopes,
+            scopes=self.recompute_bases(model),
             tensor=tokens,
             context=tokens,
             expert=model.is_moe,
@@ -174,7 +178,7 @@ class Fsdp2(TorchFamily):
         return Space(
             zero=(2, 3),
             schedules=("1f1b",),
-            scopes=((),),
+            scopes=self.recompute_bases(model),
             pipeline=False,
             tensor=not model.is_vision,
             context=not model.is_vision,
@@ -211,7 +215,15 @@ class Ddp(TorchFamily):
 
     def space(self, model: ModelSpec, job: Job) -> Space:
         """Data parallel only."""
-        return Space((0,), ("1f1b",), ((),), pipeline=False, tensor=False, context=False, expert=False)
+        return Space(
+            (0,),
+            ("1f1b",),
+            self.recompute_bases(model),
+            pipeline=False,
+            tensor=False,
+            context=False,
+            expert=False,
+        )
 
     def state_bytes(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> StateBytes:
         """Parameters, gradients (views of the buckets), moments; autocast keeps weight copies until backward."""

@@ -2,6 +2,23 @@
 
 from dataclasses import dataclass
 
+from cost_models.specs.model import ModelSpec
+
+SELECTIVE = (
+    ("layernorm",),
+    ("layernorm", "moe_act"),
+    ("layernorm", "moe_act", "mla_up_proj"),
+    ("layernorm", "mla_up_proj", "mlp", "moe"),
+)
+"""Scopes recomputed together, each rung with more bytes freed for more seconds: the cheapest scopes come first."""
+
+
+def selective_bases(model: ModelSpec, more: tuple[tuple[str, ...], ...] = ()) -> tuple[tuple[str, ...], ...]:
+    """None, `more`, and the rungs of SELECTIVE, with the scopes that the model has; each once."""
+    names = {scope.name for kind in model.kinds.values() for scope in kind.scopes}
+    ladder = ((), *more, *SELECTIVE)
+    return tuple(dict.fromkeys(tuple(name for name in rung if name in names) for rung in ladder))
+
 
 @dataclass(frozen=True, slots=True)
 class Space:

@@ -132,6 +132,7 @@ class Style:
     deduplicated_dispatch: bool = False  # one copy of a token per destination node instead of top_k copies
     cp_kind: str = "ring"  # ring | allgather | ulysses
     vocabulary_multiple: int = 1  # rows of the vocabulary are padded to a multiple of this times tp
+    aux_loss_one_hot: bool = False  # the router loss builds one int64 one-hot tensor over all layers
     dropout: bool = True  # dropouts of the model are active (their masks are saved)
 
 
@@ -278,6 +279,10 @@ class Operator(Frozen):
         """Bytes alive only while the operator runs: its output forward, both gradients backward."""
         inside, outside = self.elements_in(at), self.elements_out(at)
         return Transient(outside * style.compute_bytes, (inside + outside) * style.compute_bytes)
+
+    def loss_bytes(self, at: Shard, style: Style) -> Num:
+        """Bytes that the loss builds from this operator's outputs, of all layers at once."""
+        return 0.0
 
     def model_flops(self, at: Shard) -> Num:
         """Forward model FLOPs of one micro-batch summed over all ranks (matmuls; causal and window-limited attention).

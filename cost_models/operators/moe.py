@@ -77,6 +77,10 @@ class Router(Operator):
         ]
         return tuple(held)
 
+    def loss_bytes(self, at: Shard, style: Style) -> Num:
+        """The load-balancing loss of the transformers library: one int64 one-hot of top_k x experts a token."""
+        return at.tokens * float(self.top_k * self.experts) * 8.0 if style.aux_loss_one_hot else 0.0
+
     def model_flops(self, at: Shard) -> Num:
         """2 x tokens x hidden x experts (and the shared expert's gate)."""
         return 2.0 * at.sequences * at.seq_len * self.hidden * (self.experts + int(self.shared_gate))

@@ -3,8 +3,8 @@
 import pytest
 
 from cost_models.engines import local_elements
-from cost_models.operators import GroupedLinear
-from cost_models.operators.base import ParameterGroup
+from cost_models.operators import GroupedLinear, Router
+from cost_models.operators.base import ParameterGroup, Shard
 from cost_models.specs.counts import count_parameters
 from cost_models.specs.strategy import parse_strategy
 from cost_models.units import GIB
@@ -46,6 +46,34 @@ def test_second_copy_of_local_expert_weights_is_26_44_gib(make_situation, make_m
     style = of.engine.style(of.job, "ring")
     per_layer = sum(float(local_elements(g, mesh, style)[0]) for g in _expert_groups(of))
     assert per_layer * 47 * 2 / GIB == pytest.approx(26.44, abs=0.005)
+
+
+def test_flat_all_reduce_copies_the_gradients_once(make_situation, make_mesh):
+    """1.23e9 local fp16 gradients in one flat copy: 2.29 GiB, a user's failed request (2.46B parameters, tp 2)."""
+    options = {"engine.grad_dtype": "bf16", "engine.flat_all_reduce": True}
+    of = make_situation("gpt2", "dgx-2", 16, seq_len=1024, global_batch=64, precision="fp16", options=options)
+    state = of.engine.state_bytes(ParameterGroup("w", 1), make_mesh(of, "tp=2,zero=0"), of.job)
+    assert float(state.step_transient[0]) * 1.23e9 / GIB == pytest.approx(2.29, abs=0.005)
+    without = evaluate(of, parse_strategy("tp=2,zero=0")).memory.stages[0]
+    assert without.by_phase["optimizer_step"] > without.by_phase["initialisation"]
+
+
+def test_router_loss_of_all_layers_is_48_gib(make_situation):
+    """48 layers x 131,072 tokens x 8 of 128 experts x 8 B = 48.0 GiB in one tensor at the loss (a user's 30B MoE)."""
+    peaks = {}
+    for on in (False, True):
+        job = {
+            "engine": "fsdp2",
+            "options": {"engine.router_aux_loss": on, "engine.cross_entropy_chunks": 1024},
+        }
+        of = make_situation("qwen3-30b-a3b", "dgx-h100", 64, seq_len=131_072, global_batch=64, **job)
+        found = evaluate(of, parse_strategy("recompute=full"))
+        peaks[on] = found.memory.peak_allocated_bytes
+    assert found.memory.peak_phase == "loss"
+    assert 0 < (peaks[True] - peaks[False]) / GIB <= 48.0
+    style = of.engine.style(of.job, "ring")
+    router = next(op for op in of.model.kinds["moe"].operators if isinstance(op, Router))
+    assert 48 * float(router.loss_bytes(Shard(1.0, 131_072.0, 131_072.0), style)) / GIB == 48.0
 
 
 def test_pure_bf16_adam_is_8_bytes_and_8_bit_adam_6(make_situation, make_mesh):
