@@ -172,3 +172,9 @@ def _semantics(config: Config, moe: MoeShape | None) -> dict[str, Scalar]:
     if moe:
         found |= {"router_scoring": "softmax", "router_normalise_top_k": config.flag("norm_topk_prob")}
     return found
+
+
+read_qwen2 = reader("qwen2")
+read_qwen2_moe = reader("qwen2_moe")
+read_qwen3 = reader("qwen3")
+read_qwen3_moe = reader("qwen3_moe")
