@@ -1,10 +1,14 @@
 """Which activations are dropped and computed again: none, selective (named scopes), full for the first layers."""
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 from cost_models.errors import IllegalStrategy, Violation
 
 ALL_LAYERS = -1
+_COUNT: Final = re.compile(r"[0-9]{1,18}")
+_FORMS: Final = ("none", "selective", "selective:core_attn+mlp", "full", "full:K", "full:K0+K1+…")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,30 +45,32 @@ class Recompute:
 def parse_recompute(text: str, default_scopes: tuple[str, ...] = ("core_attn",)) -> Recompute:
     """A Recompute from its text form; raises IllegalStrategy with the legal forms."""
     head, slash, rest = text.strip().partition("/")
-    kind, _, detail = head.partition(":")
-    try:
-        if kind == "none" and not detail and not slash:
-            return Recompute()
-        if kind == "selective" and not slash:
-            return Recompute(scopes=tuple(detail.split("+")) if detail else default_scopes)
-        if kind == "full":
-            scopes = parse_recompute(rest, default_scopes).scopes if slash else ()
-            return Recompute(scopes, _full_count(detail) if detail else ALL_LAYERS)
-    except ValueError:
-        pass
-    raise IllegalStrategy(
-        (
-            Violation(
-                "recompute_syntax",
-                f"recompute={text!r:.80} is not known",
-                ("none", "selective", "selective:core_attn+mlp", "full", "full:K", "full:K0+K1+…"),
-            ),
-        )
-    )
+    kind, colon, detail = head.partition(":")
+    count = _full_count(detail) if colon else ALL_LAYERS
+    if kind == "full" and count is not None:
+        scopes = _base_scopes(rest, default_scopes) if slash else ()
+        if scopes is not None:
+            return Recompute(scopes, count)
+    scopes = None if slash else _base_scopes(head, default_scopes)
+    if scopes is not None:
+        return Recompute(scopes)
+    raise IllegalStrategy((Violation("recompute_syntax", f"recompute={text!r:.80} is not known", _FORMS),))
 
 
-def _full_count(detail: str) -> int | tuple[int, ...]:
-    counts = tuple(int(part) for part in detail.split("+"))
-    if any(k < 0 for k in counts):
-        raise ValueError(detail)
+def _base_scopes(text: str, default_scopes: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Scopes of `none`, `selective` or `selective:a+b`, each once; None for any other text."""
+    if text in ("none", "selective"):
+        return () if text == "none" else default_scopes
+    kind, colon, detail = text.partition(":")
+    scopes = tuple(detail.split("+"))
+    is_list = kind == "selective" and colon and all(scopes) and len(set(scopes)) == len(scopes)
+    return scopes if is_list else None
+
+
+def _full_count(detail: str) -> int | tuple[int, ...] | None:
+    """Layers of every stage, or of each; None where a count is no whole number."""
+    parts = detail.split("+")
+    if not all(_COUNT.fullmatch(part) for part in parts):
+        return None
+    counts = tuple(int(part) for part in parts)
     return counts[0] if len(counts) == 1 else counts

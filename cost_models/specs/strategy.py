@@ -1,11 +1,12 @@
 """The strategy: how a job is spread over devices. `StrategyRequest` is what a user writes, `Strategy` is complete."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, StrictBool, StrictInt, ValidationError, field_validator
+from pydantic import Field, StrictBool, StrictInt, ValidationError, field_validator, model_validator
 
 from cost_models.errors import IllegalStrategy, Violation
 from cost_models.schedule.names import ScheduleName
@@ -14,8 +15,11 @@ from cost_models.specs.recompute import Recompute
 from cost_models.suggest import did_you_mean
 
 MAX_DEGREE = 10_000_000
+MAX_STAGES: Final = 100_000
+"""As many as a model may have layers; rules that list stages stay quick below it."""
 DEFAULT_ORDER = ("tp", "cp", "ep", "dp", "pp")
 ORDER_AXES = frozenset(DEFAULT_ORDER)
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,18}")
 
 Degree = Annotated[StrictInt, Field(ge=1, le=MAX_DEGREE)]
 
@@ -46,18 +50,23 @@ class StrategyRequest(Frozen):
     @classmethod
     def _stages_text(cls, value: object) -> object:
         if isinstance(value, str):
-            try:
-                return tuple(int(part) for part in value.split("+"))
-            except ValueError:
-                raise ValueError(
-                    f"stages={value!r:.80} is not layers joined by +, as in 20+20+21+19"
-                ) from None
+            parts = [_whole(part) for part in value.split("+")]
+            if None in parts:
+                raise ValueError("write layers joined by +, as in 20+20+21+19")
+            return tuple(parts)
         return value
 
     @field_validator("order", mode="before")
     @classmethod
     def _order_text(cls, value: object) -> object:
         return tuple(value.split("-")) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _few_stages(self) -> "StrategyRequest":
+        stages = (self.pp or 1) * (self.vpp or 1)
+        if stages > MAX_STAGES:
+            raise ValueError(f"pp x vpp is {stages:,} stages; use at most {MAX_STAGES:,}")
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +165,11 @@ def strategy_from_mapping(values: Mapping[str, object]) -> StrategyRequest:
         return StrategyRequest.model_validate(dict(values))
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        key = str(first["loc"][0]) if first["loc"] else ""
-        raise _bad("value", f"{key}={values.get(key)!s:.80} is not valid: {first['msg']}") from None
+        sentence = first["msg"].removeprefix("Value error, ")
+        if not first["loc"]:
+            raise _bad("value", sentence) from None
+        key = str(first["loc"][0])
+        raise _bad("value", f"{key}={_text(values.get(key)):.80} is not valid: {sentence}") from None
 
 
 def _typed(key: str, value: str) -> object:
@@ -166,10 +178,13 @@ def _typed(key: str, value: str) -> object:
         return value
     if value.lower() in ("true", "false"):
         return value.lower() == "true"
-    try:
-        return int(value)
-    except ValueError:
-        return value
+    number = _whole(value)
+    return value if number is None else number
+
+
+def _whole(text: str) -> int | None:
+    """The whole number that ASCII digits spell; None for anything else (1_0, other scripts, absurd lengths)."""
+    return int(text) if _WHOLE.fullmatch(text.strip()) else None
 
 
 def _bad(rule: str, detail: str, allowed: tuple[str, ...] = ()) -> IllegalStrategy:
