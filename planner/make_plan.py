@@ -16,6 +16,9 @@ from planner.search.space_search import Found, RecomputeRule, SearchLimits, Sear
 from planner.situation import Situation
 from planner.verify import verify
 
+ROUNDING = 1e-9
+"""The search closes a gap smaller by this share, so that a certificate computed from rounded seconds keeps the gap."""
+
 
 def make_plan(
     situation: Situation, search: SearchRequest, on_progress: Callable[[Progress], None] | None = None
@@ -48,9 +51,12 @@ def _search(
 ) -> SearchState:
     space = context.situation.engine.space(context.facts.model, context.facts.job)
     rule = RecomputeRule(
-        free=restrictions.may_recompute_fully and space.full_recompute, everywhere=restrictions.all_recomputed
+        free=restrictions.may_recompute_fully and space.full_recompute,
+        everywhere=restrictions.all_recomputed,
+        takes=restrictions.takes_recompute,
+        scopes=context.facts.model.recompute_scopes,
     )
-    limits = SearchLimits(search.gap, float(search.max_seconds), search.seed)
+    limits = SearchLimits(search.gap * (1.0 - ROUNDING), float(search.max_seconds), search.seed)
     runner = SpaceSearch(context.pricer, rule, limits, on_progress)
     return runner.run(candidates.batches)
 

@@ -51,6 +51,13 @@ class Restrictions:
         kept = tuple(s for s in values if not ("selective" in self.banned_recompute and s))
         return tuple(s for s in kept if not ("none" in self.banned_recompute and not s)) or kept
 
+    def takes_recompute(self, recompute: Recompute) -> bool:
+        """Whether pins and bans leave a recompute."""
+        if self.recompute is not None:
+            return recompute == self.recompute
+        kind = "selective" if recompute.scopes else "full" if recompute.full else "none"
+        return kind not in self.banned_recompute
+
     @property
     def may_recompute_fully(self) -> bool:
         """Whether the number of fully recomputed layers is still free."""

@@ -15,7 +15,7 @@ SELECTIVE = (
 
 def selective_bases(model: ModelSpec, more: tuple[tuple[str, ...], ...] = ()) -> tuple[tuple[str, ...], ...]:
     """None, `more`, and the rungs of SELECTIVE, with the scopes that the model has; each once."""
-    names = {scope.name for kind in model.kinds.values() for scope in kind.scopes}
+    names = model.recompute_scopes
     ladder = ((), *more, *SELECTIVE)
     return tuple(dict.fromkeys(tuple(name for name in rung if name in names) for rung in ladder))
 

@@ -136,3 +136,8 @@ class ModelSpec(Frozen):
     def num_blocks(self) -> int:
         """Number of layers that pipeline stages are made of."""
         return sum(layer.count for layer in self.layers if layer.role is Role.BLOCK)
+
+    @property
+    def recompute_scopes(self) -> tuple[str, ...]:
+        """Names of the recompute scopes that some layer has, in alphabetical order."""
+        return tuple(sorted({scope.name for kind in self.kinds.values() for scope in kind.scopes}))

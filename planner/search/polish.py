@@ -1,32 +1,91 @@
-"""Moves of single blocks from a found plan until none helps: the last step of a search, without a bound of its own."""
+"""Small steps from a found plan until none helps: the last part of a search, without a bound of its own.
 
-from collections.abc import Callable
-from dataclasses import replace
+A step moves one block from one virtual stage to another, adds or drops one recompute scope, or recomputes one block
+more or fewer in full. Such plans may lie outside the declared cuts and scopes; a better one lowers the best step, and
+with it the lower bound of the certificate, which is never above the best step.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cost_models.chunk import MeshCosts
+from cost_models.chunk import Index, MeshCosts
 from cost_models.mesh import batch_of, mesh_key
 from cost_models.mesh_costs import batch_rules, mesh_costs
 from cost_models.pricing import Pricer
-from cost_models.specs.recompute import ALL_LAYERS
+from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from cost_models.specs.strategy import Strategy
-from planner.search.greedy import full_rule, improve
+from planner.search.greedy import FullRule, improve
 
 MOST_MOVES = 40
+MOST_ROUNDS = 8
 
 AsSearched = Callable[[MeshCosts, tuple[str, ...]], MeshCosts]
 """The costs of a mesh as the search sees them under the user's recompute restrictions."""
 
+Reached = tuple[Strategy, float]
+"""A strategy that fits, and its step in seconds."""
 
-def polish(pricer: Pricer, as_searched: AsSearched, strategy: Strategy) -> tuple[Strategy, float] | None:
-    """The strategy with better stages under the same number of recomputed blocks, and its step; None if none fits."""
-    batch = batch_of([strategy], mesh_key(strategy))
-    priced = pricer.price(batch)
-    mesh = as_searched(mesh_costs(pricer, priced, batch_rules(pricer, priced), 0), strategy.recompute.scopes)
-    number = strategy.recompute.full
-    if isinstance(number, tuple):
-        return None
-    rule = full_rule(mesh, 0 if number == ALL_LAYERS else number, None)
-    found = improve(mesh, np.asarray([strategy.stages]), rule, max_moves=MOST_MOVES)
-    return (replace(strategy, stages=found.stages), found.step_s) if found else None
+
+@dataclass(frozen=True, slots=True)
+class Polish:
+    """How plans are improved: prices, the user's recompute restrictions, and the scopes of the model."""
+
+    pricer: Pricer
+    as_searched: AsSearched
+    takes: Callable[[Recompute], bool]
+    scopes: tuple[str, ...]
+
+    def improved(self, strategy: Strategy) -> Reached | None:
+        """The end of the steps from a strategy, and its step; None if nothing fits."""
+        best: Reached | None = None
+        for _ in range(MOST_ROUNDS):
+            now = best[0] if best else strategy
+            changed = (replace(now, recompute=again) for again in self._recomputes(now.recompute))
+            tried = [self._reach(now, MOST_MOVES), *(self._reach(other, 0) for other in changed)]
+            found = min((one for one in tried if one), key=lambda one: one[1], default=None)
+            if found is None or (best is not None and found[1] >= best[1]):
+                break
+            best = found
+        return best
+
+    def _reach(self, strategy: Strategy, max_moves: int) -> Reached | None:
+        """Moves of single blocks under an unchanged recompute."""
+        batch = batch_of([strategy], mesh_key(strategy))
+        priced = self.pricer.price(batch)
+        costs = mesh_costs(self.pricer, priced, batch_rules(self.pricer, priced), 0)
+        mesh = self.as_searched(costs, strategy.recompute.scopes)
+        rule = _rule(strategy.recompute)
+        found = improve(mesh, np.asarray([strategy.stages]), rule, max_moves=max_moves)
+        if found is None:
+            return None
+        full = strategy.recompute.full
+        again = replace(strategy.recompute, full=found.full_layers if isinstance(full, tuple) else full)
+        return replace(strategy, stages=found.stages, recompute=again), found.step_s
+
+    def _recomputes(self, now: Recompute) -> Iterator[Recompute]:
+        """One scope more or less, and one fully recomputed block more or fewer, as far as the user allows."""
+        toggled = (
+            tuple(s for s in self.scopes if (s in now.scopes) != (s == scope)) for scope in self.scopes
+        )
+        changed = [Recompute(scopes) for scopes in toggled]
+        if isinstance(now.full, tuple):
+            fewer = (
+                tuple(k - (i == stage) for i, k in enumerate(now.full)) for stage in range(len(now.full))
+            )
+            changed += [Recompute((), counts) for counts in fewer if min(counts) >= 0]
+        elif now.full > 0:
+            changed += [Recompute((), now.full - 1), Recompute((), now.full + 1)]
+        yield from (recompute for recompute in changed if self.takes(recompute))
+
+
+def _rule(recompute: Recompute) -> FullRule:
+    """As many fully recomputed blocks as now; where every block is, the costs hold them already (mesh_table)."""
+    full = np.asarray(0 if recompute.full == ALL_LAYERS else recompute.full)
+
+    def rule(stages: Index) -> Index:
+        limited: Index = np.minimum(full, stages)
+        return limited
+
+    return rule

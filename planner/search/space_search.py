@@ -24,15 +24,15 @@ from planner.search.memory_bounds import FullRecompute, forced
 from planner.search.mesh_bounds import frequent_blocks, mesh_sums, step_bounds
 from planner.search.mesh_table import all_full, all_recomputed, without_full
 from planner.search.opening import open_mesh
-from planner.search.polish import polish
+from planner.search.polish import Polish
 from planner.search.problem import InnerSolution, InnerStatus
 from planner.search.solve import solve_inner
 
 PRICED_TOGETHER = 64
 """Meshes whose tables are built in one go while the space is walked in order of bounds."""
 
-POLISHED = 6
-POLISH_WITHIN = 1.01
+POLISHED = 8
+POLISH_WITHIN = 1.03
 """How many of the best plans are improved at the end, and how close to the best they must be."""
 
 
@@ -51,6 +51,8 @@ class RecomputeRule:
 
     free: bool  # the number of fully recomputed blocks is chosen
     everywhere: bool  # every block is recomputed in full
+    takes: Callable[[Recompute], bool]  # what pins and bans leave
+    scopes: tuple[str, ...]  # every scope of the model
 
     def apply(self, mesh: MeshCosts, scopes: tuple[str, ...]) -> MeshCosts:
         """The mesh as the inner problem should see it; full and selective do not mix."""
@@ -136,12 +138,14 @@ class SpaceSearch:
         return self.state
 
     def _polish(self) -> None:
-        """Improve the best plans by moves of single blocks, beyond the declared cuts where that helps."""
+        """Improve the best plans by small steps, beyond the declared cuts and scopes where that helps."""
+        rule = self._recompute
+        polish = Polish(self._pricer, rule.apply, rule.takes, rule.scopes)
         near = sorted(self.state.found, key=lambda found: found.step_s)
         for found in [f for f in near if f.step_s <= self.state.best_s * POLISH_WITHIN][:POLISHED]:
             if self._late():
                 return
-            better = polish(self._pricer, self._recompute.apply, found.strategy)
+            better = polish.improved(found.strategy)
             if better is not None and better[1] < found.step_s:
                 self.state.offer(Found(*better))
 
