@@ -7,6 +7,7 @@ service can use it on names from outside.
 import hashlib
 import json
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
@@ -19,6 +20,7 @@ from cost_models.errors import BadInput, InvalidCluster, InvalidModel
 from cost_models.specs.base import Frozen
 from cost_models.specs.cluster import ClusterSpec, check_num_devices
 from cost_models.specs.device import DeviceSpec, Figure
+from cost_models.strict_json import parse_json
 from cost_models.suggest import did_you_mean
 
 ROOT_VARIABLE: Final = "PARALLELISM_PLANNER_PROFILES"
@@ -129,12 +131,10 @@ def load_cluster(text: str) -> ClusterSpec:
     name, colon, count = text.partition(":")
     if not colon:
         return load_preset(name)
-    try:
-        devices = int(count)
-    except ValueError:
+    if not re.fullmatch(r"[+-]?[0-9]{1,30}", count):
         detail = f"{count[:40]!r} is no number of devices; write a whole number, as in {name[:80]}:64"
-        raise InvalidCluster(detail, pointer="/cluster/devices") from None
-    return load_preset(name, devices)
+        raise InvalidCluster(detail, pointer="/cluster/devices")
+    return load_preset(name, int(count))
 
 
 def model_config(name: str) -> dict[str, Any]:
@@ -203,8 +203,8 @@ def _read_user_file(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise InvalidCluster(f"cluster file {path} exceeds {_MAX_FILE_BYTES:,} bytes; shorten it")
-        text = path.read_text(encoding="utf-8")
-        data = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
+        text = path.read_text(encoding="utf-8-sig")
+        data = parse_json(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
     except OSError as error:
         reason = error.strerror or str(error)
         raise InvalidCluster(f"cluster file {path} cannot be read ({reason}); check the path") from error

@@ -1,22 +1,33 @@
 """Where a model comes from: plain data, text, a file, a name of the catalog."""
 
-import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+
+from pydantic import ValidationError
 
 from cost_models.errors import InvalidModel
 from cost_models.profiles import list_models, model_config
 from cost_models.readers.huggingface import read_huggingface
 from cost_models.readers.layers_file import is_layers_file, read_layers_file
 from cost_models.specs.model import ModelSpec
+from cost_models.strict_json import parse_json
 
 MAX_FILE_BYTES: Final = 16 * 1024**2
 
 
 def read_model(source: Mapping[str, object], *, name: str = "") -> ModelSpec:
     """ModelSpec of a Hugging Face config or of a layers file, told apart by their keys."""
+    try:
+        return _read(source, name)
+    except ValidationError as error:
+        # Each key may be legal and the model they make together not: too many layers, say.
+        sentence = error.errors(include_url=False, include_context=False)[0]["msg"]
+        raise InvalidModel(f"the model: {sentence.removeprefix('Value error, ')}") from error
+
+
+def _read(source: Mapping[str, object], name: str) -> ModelSpec:
     if is_layers_file(source):
         return read_layers_file(source, name=name)
     if "model_type" in source or "architectures" in source:
@@ -31,16 +42,13 @@ def model_from_text(text: str, name: str = "", *, toml: bool = False) -> ModelSp
     """ModelSpec of JSON text (or TOML); broken text is refused with the line and column."""
     what = name or "the model"
     try:
-        data = tomllib.loads(text) if toml else json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InvalidModel(
-            f"{what} is not valid JSON: {error.msg} at line {error.lineno} column {error.colno}; "
-            "correct that place"
-        ) from error
+        data = tomllib.loads(text) if toml else parse_json(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidModel(f"{what} is not valid TOML: {error}; correct that place") from error
-    except (RecursionError, ValueError) as error:
-        raise InvalidModel(f"{what} cannot be read: {error}; write plain nested objects") from error
+    except RecursionError:
+        raise InvalidModel(f"{what} is nested too deeply; write plain nested objects") from None
+    except ValueError as error:
+        raise InvalidModel(f"{what} {error}; correct that place") from error
     if not isinstance(data, dict):
         raise InvalidModel(f"{what} holds a {type(data).__name__}; write a JSON object")
     return read_model(data, name=name)
@@ -65,7 +73,7 @@ def _from_file(path: Path) -> ModelSpec:
             raise InvalidModel(
                 f"{path} has {size} bytes, a config at most {MAX_FILE_BYTES}; give the config file"
             )
-        content = path.read_text(encoding="utf-8")
+        content = path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InvalidModel(

@@ -1,12 +1,12 @@
 """Reads files and standard input; each thing that can be wrong with them is one sentence."""
 
-import json
 import os
 import sys
 from pathlib import Path
 from typing import Any, Final
 
 from cost_models.errors import BadInput
+from cost_models.strict_json import parse_json
 
 STANDARD_INPUT: Final = "-"
 MAX_INPUT_BYTES: Final = 64 * 1024**2
@@ -39,7 +39,7 @@ def read_text(name: str, what: str) -> str:
     if not raw.strip():
         raise BadInput(f"{what} {shown(name)} is empty; give its contents")
     try:
-        return raw.decode("utf-8")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput(
             f"{what} {shown(name)} is not text (byte {error.start} is not UTF-8); give a text file"
@@ -49,14 +49,9 @@ def read_text(name: str, what: str) -> str:
 def read_json(text: str, name: str, what: str) -> dict[str, Any]:
     """The JSON object of a text; raises BadInput with line and column."""
     try:
-        value = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno} column {error.colno}"
-        raise BadInput(f"{what} {shown(name)} is not JSON: {error.msg} at {where}; correct it") from None
-    except RecursionError:
-        raise BadInput(f"{what} {shown(name)} is nested too deeply; flatten it") from None
+        value = parse_json(text)
     except ValueError as error:
-        raise BadInput(f"{what} {shown(name)}: {error}; correct it") from None
+        raise BadInput(f"{what} {shown(name)} {error}; correct it") from None
     if not isinstance(value, dict):
         raise BadInput(f"{what} {shown(name)} holds a {type(value).__name__}; give a JSON object")
     return value
@@ -75,17 +70,3 @@ def _read_file(name: str, what: str) -> bytes:
         raise BadInput(f"{what} {shown(name)} is a directory; {hint}")
     with path.open("rb") as stream:
         return stream.read(MAX_INPUT_BYTES + 1)
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; two values under one key would silently drop one."""
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"key {key[:80]!r} stands twice in one object")
-        found[key] = value
-    return found
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")

@@ -1,0 +1,28 @@
+"""JSON of files: one meaning, or one sentence."""
+
+import pytest
+
+from cost_models.strict_json import parse_json
+
+
+def test_plain_json_is_read() -> None:
+    assert parse_json('{"a": [1, 2.5, true, null, "x"]}') == {"a": [1, 2.5, True, None, "x"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('{"a": 1,\n "b": }', "line 2 column 7"),
+        ('{"a": 1, "a": 2}', "gives the key 'a' twice"),
+        ('{"a": NaN}', "holds NaN"),
+        ('{"a": -Infinity}', "holds -Infinity"),
+        ('{"a": ' + "9" * 5000 + "}", "a number of 5,000 digits; give at most 400"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a":' * 100_000, "nested too deeply"),
+        ("", "not valid JSON"),
+    ],
+)
+def test_anything_else_is_one_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence) as caught:
+        parse_json(text)
+    assert len(str(caught.value)) < 200
