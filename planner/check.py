@@ -12,6 +12,9 @@ from planner.evaluate import evaluate
 from planner.plan import Prediction
 from planner.situation import Situation
 
+MIN_STEP_S: Final = 1e-9
+MAX_STEP_S: Final = 1e12
+"""A step outside these is a mistake of the file, and its ratio to another may be no number."""
 VERDICTS: Final = ("fits", "at_risk", "does_not_fit")
 
 
@@ -144,7 +147,8 @@ def baseline_prediction(baseline: Mapping[str, Any]) -> Mapping[str, Any]:
     result = baseline.get("result")
     found: Any = result.get("best") if isinstance(result, Mapping) else baseline.get("best", baseline)
     step = found.get("step_s") if isinstance(found, Mapping) else None
-    usable = isinstance(step, int | float) and not isinstance(step, bool) and step > 0
+    is_number = isinstance(step, int | float) and not isinstance(step, bool)
+    usable = step is not None and is_number and MIN_STEP_S <= step <= MAX_STEP_S
     if not usable or found.get("verdict") not in VERDICTS:
         raise BadInput(
             "the baseline holds no prediction (step_s and verdict); "

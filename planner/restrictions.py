@@ -1,7 +1,9 @@
 """Pins and bans: what a user fixes and forbids, checked by name and value before the search."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from cost_models.errors import BadInput
 from cost_models.mesh import SCHEDULES
@@ -9,6 +11,7 @@ from cost_models.schedule.names import ScheduleName
 from cost_models.specs.recompute import ALL_LAYERS, Recompute, parse_recompute
 from cost_models.suggest import did_you_mean
 
+_WHOLE: Final = re.compile(r"[0-9]{1,9}")
 SEARCHED = (
     "tp",
     "cp",
@@ -123,8 +126,10 @@ def _number(key: str, value: object, pointer: str) -> int:
         if text not in ("true", "false", "0", "1"):
             raise BadInput(f"sp={text:.60} is not true or false; use sp=true or sp=false", pointer=pointer)
         return int(text in ("true", "1"))
-    if not text.isdigit() or (int(text) < 1 and key != "zero") or len(text) > 9:
+    low = 0 if key == "zero" else 1
+    if not _WHOLE.fullmatch(text) or int(text) < low:
         raise BadInput(
-            f"{key}={text:.60} is not a whole number of at least 1; use for example {key}=2", pointer=pointer
+            f"{key}={text:.60} is not a whole number from {low} to 999,999,999; use for example {key}=2",
+            pointer=pointer,
         )
     return int(text)

@@ -43,7 +43,14 @@ _REQUEST = (
     ),
     click.option("--engine", metavar="NAME[@VERSION]", help="Training framework; default megatron."),
     click.option("--optimizer", type=OneOf([o.value for o in Optimizer]), help="Default adamw."),
-    click.option("--set", "settings", type=KeyValue(), multiple=True, metavar="KEY=VALUE", help=SET_HELP),
+    click.option(
+        "--set",
+        "settings",
+        type=KeyValue("job.train_mtp=true"),
+        multiple=True,
+        metavar="KEY=VALUE",
+        help=SET_HELP,
+    ),
 )
 
 

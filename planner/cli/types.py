@@ -99,6 +99,9 @@ class KeyValue(ParamType):
 
     name = "key=value"
 
+    def __init__(self, example: str) -> None:
+        self.example = example
+
     def convert(self, value: Any, param: Param, ctx: Ctx) -> tuple[str, Scalar]:
         """Key and typed value."""
         if isinstance(value, tuple):
@@ -106,9 +109,7 @@ class KeyValue(ParamType):
         key, equals, text = str(value).partition("=")
         key, text = key.strip(), text.strip()
         if not equals or not key or not text:
-            self.fail(
-                f"{str(value)[:60]!r} is not key=value; write for example job.train_mtp=true", param, ctx
-            )
+            self.fail(f"{str(value)[:60]!r} is not key=value; write for example {self.example}", param, ctx)
         try:
             return key, scalar(text)
         except ValueError as error:
@@ -127,8 +128,11 @@ def scalar(text: str) -> Scalar:
             raise ValueError(f"give at most {MAX_DIGITS} digits")
         return int(text)
     try:
-        number = float(text)
+        # Python reads 1_0 and digits of other scripts as numbers; nobody means them.
+        number = float(text) if text.isascii() and "_" not in text else None
     except ValueError:
+        number = None
+    if number is None:
         return text
     if not math.isfinite(number):
         raise ValueError("give a finite number")

@@ -17,7 +17,9 @@ from planner.search_request import OBJECTIVES, check_search
 SEARCH_KEYS = ("objective", "top_k", "max_seconds", "gap", "seed")
 
 _SEARCH = (
-    click.option("--pin", "pins", type=KeyValue(), multiple=True, help="Fix a knob, as in tp=8; repeatable."),
+    click.option(
+        "--pin", "pins", type=KeyValue("tp=8"), multiple=True, help="Fix a knob, as in tp=8; repeatable."
+    ),
     click.option(
         "--ban",
         "bans",
@@ -79,7 +81,8 @@ def command(**given: Any) -> Answer:
 def _search_of(given: Mapping[str, Any]) -> SearchRequest:
     values: dict[str, object] = {key: given[key] for key in SEARCH_KEYS if given[key] is not None}
     pins: dict[str, object] = {}
-    for key, value in given["pins"]:
+    for key, stated in given["pins"]:
+        value = str(stated) if isinstance(stated, float) else stated
         if pins.setdefault(key, value) != value:
             raise BadInput(f"pin {key[:40]} is given twice with different values; give it once")
     values |= {"pins": pins, "bans": given["bans"], "allow_at_risk": given["allow_at_risk"]}

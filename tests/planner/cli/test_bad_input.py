@@ -209,3 +209,20 @@ def test_a_value_that_can_be_no_name(run: Any, job: str, option: str, value: str
 def test_an_empty_value_is_refused(run: Any, job: str) -> None:
     for option in ("--model", "--cluster", "--strategy"):
         assert run(["evaluate", *job.split(), "--strategy=tp=1", f"{option}="]).refused(), option
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("--pin tp=2.0", ("tp=2.0 is not a whole number",)),
+        ("--pin tp=1_0", ("tp=1_0 is not a whole number",)),
+        ("--pin tp=²", ("not a whole number",)),
+        ("--pin tp", ("write for example tp=8",)),
+        ("--ban tp=²", ("not a whole number",)),
+        ("--ban tp=" + "9" * 5000, ("not a whole number",)),
+        ("--pin recompute=full" + "/full" * 5000, ("recompute", "is not known")),
+    ],
+)
+def test_a_pin_or_ban_that_is_none(run: Any, job: str, arguments: str, words: tuple[str, ...]) -> None:
+    outcome = run(f"plan {job} {arguments} --json")
+    assert outcome.refused(*words), outcome

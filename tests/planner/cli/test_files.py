@@ -130,3 +130,13 @@ def test_a_useless_baseline_is_refused(run: Any, yaml_file: Path, tmp_path: Path
     baseline = tmp_path / "baseline.json"
     baseline.write_text(content, encoding="utf-8")
     assert run(["check", str(yaml_file), "--baseline", str(baseline), "--json"]).refused("baseline")
+
+
+@pytest.mark.parametrize("step", [10**400, 0, -1, 1e-320, True, "1", None])
+def test_a_baseline_without_a_usable_step_is_refused(
+    run: Any, yaml_file: Path, tmp_path: Path, step: object
+) -> None:
+    baseline = tmp_path / "baseline.json"
+    baseline.write_text(json.dumps(checked(run, str(yaml_file)) | {"step_s": step}), encoding="utf-8")
+    outcome = run(["check", str(yaml_file), "--baseline", str(baseline), "--json"])
+    assert outcome.refused("baseline"), outcome
