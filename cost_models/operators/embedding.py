@@ -26,12 +26,16 @@ EMBEDDING_TIE = "word_embeddings"
 
 
 class Embedding(Operator):
-    """Rows of a vocabulary table divided over tensor-parallel ranks, plus full copies of position and type tables."""
+    """Rows of a vocabulary table divided over tensor-parallel ranks, plus full copies of position and type tables.
+
+    `position_width` above 0: positions are wider than the table, whose rows a linear widens first (OPT 350M).
+    """
 
     family: Literal["embedding"] = "embedding"
     vocab_size: int
     width: int
     positions: int = 0
+    position_width: int = 0
     types: int = 0
     tie: str = ""
     dropout: bool = False
@@ -48,7 +52,8 @@ class Embedding(Operator):
         )
         found = [table]
         if self.positions:
-            found.append(ParameterGroup(f"{self.name}.positions", self.positions * self.width, matrix=False))
+            elements = self.positions * (self.position_width or self.width)
+            found.append(ParameterGroup(f"{self.name}.positions", elements, matrix=False))
         if self.types:
             found.append(ParameterGroup(f"{self.name}.types", self.types * self.width, matrix=False))
         return tuple(found)

@@ -1,5 +1,7 @@
 """Attention sub-layers: grouped-query with its variants, and multi-head latent attention."""
 
+from typing import Literal
+
 from cost_models.operators import Attention, Linear, Norm, Rope
 from cost_models.operators.base import Operator
 from cost_models.operators.linear import Part
@@ -18,7 +20,11 @@ from cost_models.specs.base import Frozen
 
 
 class AttentionShape(Frozen):
-    """Multi-head, grouped-query or multi-query attention; kv_heads 0 means as many as heads."""
+    """Multi-head, grouped-query or multi-query attention; kv_heads 0 means as many as heads.
+
+    `rope_dim` features of each head are rotated (0: all). Query/key norms work by head with one weight for all
+    heads (`head`), with a weight for each (`heads`), or over all heads at once (`width`, OLMo 2).
+    """
 
     heads: Size
     kv_heads: Width = 0
@@ -26,7 +32,11 @@ class AttentionShape(Frozen):
     qkv_bias: bool = False
     out_bias: bool = False
     qk_norm: bool = False
+    qk_norm_kind: Literal["rms", "layer"] = "rms"
+    qk_norm_over: Literal["head", "heads", "width"] = "head"
+    qk_norm_bias: bool = False
     rope: bool = True
+    rope_dim: Width = 0
     causal: bool = True
     window: Width = 0
     dropout: bool = False
@@ -63,13 +73,10 @@ def attention_branch(shape: AttentionShape, hidden: int, source: str) -> Branch:
         Linear(name="qkv", inputs=(source,), in_features=hidden, parts=parts, bias=shape.qkv_bias)
     ]
     if shape.qk_norm:
-        found += [
-            Norm(name="q_norm", inputs=("q_raw",), width=dim, groups=heads, sharded=True),
-            Norm(name="k_norm", inputs=("k_raw",), width=dim, groups=keys, sharded=True, max_shards=keys),
-        ]
+        found += [_qk_norm(shape, "q", heads), _qk_norm(shape, "k", keys, max_shards=keys)]
     if shape.rope:
         rotated = ("q_norm", "k_norm") if shape.qk_norm else ("qkv",)
-        found.append(Rope(name="rope", inputs=rotated, width=(heads + keys) * dim))
+        found.append(Rope(name="rope", inputs=rotated, width=(heads + keys) * (shape.rope_dim or dim)))
     found.append(
         Attention(
             name="core_attention",
@@ -86,6 +93,22 @@ def attention_branch(shape: AttentionShape, hidden: int, source: str) -> Branch:
     )
     found.append(row("proj", "core_attention", heads * dim, hidden, shape.out_bias))
     return Branch(tuple(found), ("proj",))
+
+
+def _qk_norm(shape: AttentionShape, name: str, heads: int, max_shards: int = 0) -> Norm:
+    """The norm of queries or keys."""
+    whole = shape.qk_norm_over == "width"
+    return Norm(
+        name=f"{name}_norm",
+        inputs=(f"{name}_raw",),
+        kind=shape.qk_norm_kind,
+        width=heads * shape.head_dim if whole else shape.head_dim,
+        groups=1 if whole else heads,
+        sharded=True,
+        max_shards=max_shards,
+        bias=shape.qk_norm_bias,
+        shared_weight=shape.qk_norm_over != "heads",
+    )
 
 
 def latent_attention_branch(shape: LatentAttentionShape, hidden: int, source: str) -> Branch:

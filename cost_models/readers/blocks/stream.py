@@ -25,16 +25,30 @@ HEAD_TIE = "lm_head"
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The residual stream: its width, how it is normalised and whether branches drop out."""
+    """The residual stream: its width, how it is normalised and whether branches drop out.
+
+    Norms stand before a branch (`pre`), after its addition (`post`), before it and after it (`sandwich`), or
+    after it only, before its addition (`inner`, OLMo 2).
+    """
 
     hidden: int
     norm: Literal["rms", "layer"] = "rms"
-    placement: Literal["pre", "post", "sandwich"] = "pre"
+    placement: Literal["pre", "post", "sandwich", "inner"] = "pre"
     dropout: bool = False
+    norm_weight: bool = True
+    norm_bias: bool = True
+    """Whether a LayerNorm has a bias; an RMSNorm has none."""
 
     def normalise(self, name: str, source: str) -> Norm:
-        """A normalisation of the stream; LayerNorm has a bias, RMSNorm has none."""
-        return Norm(name=name, inputs=(source,), kind=self.norm, width=self.hidden, bias=self.norm == "layer")
+        """A normalisation of the stream; LayerNorm has a bias unless the stream says no, RMSNorm has none."""
+        return Norm(
+            name=name,
+            inputs=(source,),
+            kind=self.norm,
+            width=self.hidden,
+            weight=self.norm_weight,
+            bias=self.norm == "layer" and self.norm_bias,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +62,12 @@ class Branch:
 def sublayer(stream: Stream, name: str, source: str, branch: Callable[[str], Branch]) -> tuple[Operator, ...]:
     """Norm, branch and residual in the stream's order; the last operator's name is the sub-layer's output."""
     found: list[Operator] = []
-    if stream.placement != "post":
+    if stream.placement in ("pre", "sandwich"):
         found.append(stream.normalise(f"{name}_norm", source))
     inner = branch(found[-1].name if found else source)
     found += inner.operators
     outputs = inner.outputs
-    if stream.placement == "sandwich":
+    if stream.placement in ("sandwich", "inner"):
         found.append(stream.normalise(f"{name}_post_norm", outputs[0]))
         outputs = (found[-1].name,)
     residual = f"{name}_residual"
@@ -98,10 +112,20 @@ def embedding(vocab_size: int, width: int, tie: str = "", dropout: bool = False)
     return Embedding(name="embedding", vocab_size=vocab_size, width=width, tie=tie, dropout=dropout)
 
 
-def head(stream: Stream, vocab_size: int, tie: str = "", soft_cap: bool = False) -> tuple[Operator, ...]:
-    """Final norm, output matrix and cross entropy."""
+def head(
+    stream: Stream, vocab_size: int, tie: str = "", soft_cap: bool = False, bias: bool = False
+) -> tuple[Operator, ...]:
+    """Final norm, output matrix (with a bias where asked) and cross entropy."""
+    matrix = LmHead(
+        name="logits",
+        inputs=("final_norm",),
+        vocab_size=vocab_size,
+        width=stream.hidden,
+        tie=tie,
+        bias=bias,
+    )
     return (
         stream.normalise("final_norm", "x"),
-        LmHead(name="logits", inputs=("final_norm",), vocab_size=vocab_size, width=stream.hidden, tie=tie),
+        matrix,
         CrossEntropy(name="loss", inputs=("logits",), vocab_size=vocab_size, soft_cap=soft_cap),
     )
