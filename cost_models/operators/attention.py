@@ -29,8 +29,9 @@ FLASH_BACKWARD_FACTOR = 2.5
 class Attention(Operator):
     """softmax(Q K^T) V for one layer; inputs are the tensors q, k, v.
 
-    `window` limits how far back a query looks (0: all), `cross` reads keys of the other stack, `relative_buckets`
-    holds a learned relative bias of buckets x heads (T5, first layer of a stack only).
+    `window` limits how far back a query looks (0: all), `chunk` keeps it inside its own chunk of
+    positions, `cross` reads keys of the other stack, `relative_buckets` holds a learned relative bias of
+    buckets x heads (T5, first layer of a stack only).
     """
 
     family: Literal["attention"] = "attention"
@@ -40,6 +41,7 @@ class Attention(Operator):
     v_dim: int
     causal: bool = True
     window: int = 0
+    chunk: int = 0
     cross: bool = False
     dropout: bool = False
     relative_buckets: int = 0
@@ -63,6 +65,10 @@ class Attention(Operator):
         keys = self._key_len(at)
         if self.cross or not self.causal:
             return np.minimum(keys, 2.0 * self.window) if self.window else keys
+        if self.chunk:
+            whole = np.floor(keys / self.chunk)
+            rest = keys - whole * self.chunk
+            return (whole * self.chunk**2 + rest**2) / (2.0 * keys)
         if not self.window:
             return keys / 2.0
         window = np.minimum(self.window, keys)

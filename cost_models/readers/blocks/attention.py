@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from cost_models.operators import Attention, Linear, Norm, Rope
+from cost_models.operators import Activation, Attention, Linear, Norm, Rope
 from cost_models.operators.base import Operator
 from cost_models.operators.linear import Part
 from cost_models.readers.blocks.stream import (
@@ -35,17 +35,33 @@ class AttentionShape(Frozen):
     qk_norm_kind: Literal["rms", "layer"] = "rms"
     qk_norm_over: Literal["head", "heads", "width"] = "head"
     qk_norm_bias: bool = False
+    qk_norm_weight: bool = True
+    """False: query and key norms without parameters (Llama 4)."""
     rope: bool = True
     rope_dim: Width = 0
     causal: bool = True
     window: Width = 0
+    chunk: Width = 0
+    """Above 0: queries see their own chunk of so many positions only (Llama 4)."""
     dropout: bool = False
     relative_buckets: Width = 0
+    v_dim: Width = 0
+    """Features of a value head, 0: as head_dim."""
+    sinks: bool = False
+    """A learned logit per head that takes part in the softmax (gpt-oss)."""
+    gate: Width = 0
+    """Sigmoid gates on the output, computed from the input: 0 none, 1 per head, value_dim one per feature."""
+    gate_bias: bool = False
 
     @property
     def key_heads(self) -> int:
         """Number of key/value heads."""
         return self.kv_heads or self.heads
+
+    @property
+    def value_dim(self) -> int:
+        """Features of a value head."""
+        return self.v_dim or self.head_dim
 
 
 class LatentAttentionShape(Frozen):
@@ -63,11 +79,11 @@ class LatentAttentionShape(Frozen):
 
 def attention_branch(shape: AttentionShape, hidden: int, source: str) -> Branch:
     """Self-attention: fused q/k/v linear, optional q/k norms, rotary embedding, attention, output linear."""
-    heads, keys, dim = shape.heads, shape.key_heads, shape.head_dim
+    heads, keys, dim, v_dim = shape.heads, shape.key_heads, shape.head_dim, shape.value_dim
     parts = (
         Part(name="q", features=heads * dim),
         Part(name="k", features=keys * dim, max_shards=keys),
-        Part(name="v", features=keys * dim, max_shards=keys),
+        Part(name="v", features=keys * v_dim, max_shards=keys),
     )
     found: list[Operator] = [
         Linear(name="qkv", inputs=(source,), in_features=hidden, parts=parts, bias=shape.qkv_bias)
@@ -84,15 +100,41 @@ def attention_branch(shape: AttentionShape, hidden: int, source: str) -> Branch:
             heads=heads,
             kv_heads=keys,
             qk_dim=dim,
-            v_dim=dim,
+            v_dim=v_dim,
             causal=shape.causal,
             window=shape.window,
+            chunk=shape.chunk,
             dropout=shape.dropout,
             relative_buckets=shape.relative_buckets,
+            sinks=shape.sinks,
         )
     )
-    found.append(row("proj", "core_attention", heads * dim, hidden, shape.out_bias))
+    if shape.gate:
+        found += _output_gate(shape, hidden, source)
+    found.append(row("proj", found[-1].name, heads * v_dim, hidden, shape.out_bias))
     return Branch(tuple(found), ("proj",))
+
+
+def _output_gate(shape: AttentionShape, hidden: int, source: str) -> tuple[Operator, ...]:
+    """A column-parallel linear beside q/k/v on the input they gathered, and sigmoid(gate) x output."""
+    gates = Part(name="weight", features=shape.heads * shape.gate)
+    return (
+        Linear(
+            name="attn_gate",
+            inputs=(source,),
+            in_features=hidden,
+            parts=(gates,),
+            bias=shape.gate_bias,
+            communicates=False,
+        ),
+        Activation(
+            name="gated_attention",
+            inputs=("core_attention", "attn_gate"),
+            function="sigmoid",
+            width=shape.heads * shape.value_dim,
+            gated=True,
+        ),
+    )
 
 
 def _qk_norm(shape: AttentionShape, name: str, heads: int, max_shards: int = 0) -> Norm:
@@ -106,6 +148,7 @@ def _qk_norm(shape: AttentionShape, name: str, heads: int, max_shards: int = 0) 
         groups=1 if whole else heads,
         sharded=True,
         max_shards=max_shards,
+        weight=shape.qk_norm_weight,
         bias=shape.qk_norm_bias,
         shared_weight=shape.qk_norm_over != "heads",
     )

@@ -35,6 +35,10 @@ class MoeShape(Frozen):
     shared_gate: bool = False
     bias: bool = False
     latent: Width = 0
+    router_bias: bool = False
+    """A bias of the router's scores that is a parameter (gpt-oss; the correction bias of ERNIE, AFMoE)."""
+    expert_bias: bool = False
+    """Biases inside the routed experts (gpt-oss)."""
 
 
 def mlp_branch(shape: MlpShape, hidden: int, source: str, prefix: str = "") -> Branch:
@@ -74,6 +78,7 @@ def moe_branch(shape: MoeShape, hidden: int, source: str) -> Branch:
             hidden=hidden,
             experts=shape.experts,
             top_k=shape.top_k,
+            bias=shape.router_bias,
             shared_gate=shape.shared_gate,
         )
     ]
@@ -107,6 +112,7 @@ def _expert_operators(shape: MoeShape, routed: int, source: str) -> tuple[Operat
             top_k=top_k,
             in_features=routed,
             out_features=out_features,
+            bias=shape.expert_bias,
         ),
         activation("expert_act", up, shape, expert_top_k=top_k),
         GroupedLinear(
@@ -117,6 +123,7 @@ def _expert_operators(shape: MoeShape, routed: int, source: str) -> tuple[Operat
             in_features=shape.width,
             out_features=routed,
             split="row",
+            bias=shape.expert_bias,
         ),
         Combine(name="combine", inputs=("expert_down",), hidden=routed, top_k=top_k),
     )
