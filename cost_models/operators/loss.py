@@ -35,17 +35,21 @@ class LmHead(Operator):
     width: int
     tie: str = ""
     bias: bool = False
+    second_bias: bool = False
+    """A further bias beside the matrix's own (untied heads of BERT in transformers)."""
 
     def parameters(self) -> tuple[ParameterGroup, ...]:
-        """The output matrix and its bias."""
+        """The output matrix and its biases."""
         rows = self.vocab_size
         found = [
             ParameterGroup(
                 f"{self.name}.weight", rows * self.width, Split.VOCABULARY, rows=rows, tie=self.tie
             )
         ]
-        if self.bias:
-            found.append(ParameterGroup(f"{self.name}.bias", rows, Split.VOCABULARY, rows=rows, matrix=False))
+        for name, present in (("bias", self.bias), ("second_bias", self.second_bias)):
+            if present:
+                group = ParameterGroup(f"{self.name}.{name}", rows, Split.VOCABULARY, rows=rows, matrix=False)
+                found.append(group)
         return tuple(found)
 
     def _columns(self, at: Shard, style: Style) -> Num:

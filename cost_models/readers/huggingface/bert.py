@@ -1,119 +1,105 @@
-"""BERT with its masked-language-model head: bidirectional, LayerNorm after, three tables, a head."""
+"""BERT, RoBERTa, XLM-RoBERTa, CamemBERT, data2vec, ERNIE, Megatron-BERT: bidirectional, three tables, a head."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from cost_models.operators import Activation, CrossEntropy, Embedding, LmHead
+from cost_models.operators import Embedding
 from cost_models.operators.base import Operator
-from cost_models.readers.blocks.attention import AttentionShape, attention_sublayer
-from cost_models.readers.blocks.feed_forward import MlpShape, feed_forward_sublayer
-from cost_models.readers.blocks.stream import Stream, chain, replicated
+from cost_models.readers.blocks.stream import Stream
 from cost_models.readers.huggingface.common import Decoder, Parts, assemble, refuse_cross_attention
 from cost_models.readers.huggingface.config import Config, Default, options, sizes
+from cost_models.readers.huggingface.encoder import (
+    BERT_DEFAULTS,
+    MaskedHead,
+    embedding_layer,
+    encoder_block,
+    encoder_sizes,
+    masked_head,
+)
 from cost_models.specs.model import ModelSpec
 
-DEFAULTS: Mapping[str, Default] = {
-    **sizes(
-        vocab_size=30522,
-        hidden_size=768,
-        num_hidden_layers=12,
-        num_attention_heads=12,
-        intermediate_size=3072,
-        max_position_embeddings=512,
-        type_vocab_size=2,
-        tie_word_embeddings=True,
-        add_cross_attention=False,
-    ),
-    **options(
-        hidden_act="gelu",
-        hidden_dropout_prob=0.1,
-        attention_probs_dropout_prob=0.1,
-        layer_norm_eps=1e-12,
-        is_decoder=False,
-    ),
+DEFAULTS: Mapping[str, Mapping[str, Default]] = {
+    "bert": BERT_DEFAULTS,
+    "roberta": {**BERT_DEFAULTS, **sizes(vocab_size=50265)},
+    "xlm-roberta": BERT_DEFAULTS,
+    "camembert": BERT_DEFAULTS,
+    "data2vec-text": BERT_DEFAULTS,
+    "ernie": {**BERT_DEFAULTS, **sizes(task_type_vocab_size=3, use_task_id=False)},
+    "megatron-bert": {
+        **BERT_DEFAULTS,
+        **sizes(
+            vocab_size=29056,
+            hidden_size=1024,
+            num_hidden_layers=24,
+            num_attention_heads=16,
+            intermediate_size=4096,
+        ),
+        **options(layer_norm_eps=1e-12),
+    },
 }
-"""BertConfig of transformers 5.24."""
+"""BertConfig and its descendants in transformers 5.24."""
 
 
-def read_bert(raw: Mapping[str, object], name: str) -> ModelSpec:
-    """A model of type bert, trained on masked tokens."""
-    config = Config(raw, DEFAULTS, "bert")
+def reader(family: str) -> Callable[[Mapping[str, object], str], ModelSpec]:
+    """The reader of one of the families, trained on masked tokens."""
+    return lambda raw, name: _read(Config(raw, DEFAULTS[family], family), name)
+
+
+def _read(config: Config, name: str) -> ModelSpec:
     refuse_cross_attention(config)
-    model = _sizes(config, name)
+    model = encoder_sizes(config, name)
     dropout = config.number("hidden_dropout_prob") > 0
-    stream = Stream(model.hidden, norm="layer", placement="post", dropout=dropout)
-    table = Embedding(
-        name="embedding",
-        vocab_size=model.vocab,
-        width=model.hidden,
-        positions=model.max_seq_len,
-        types=config.integer("type_vocab_size"),
-        tie=model.embedding_tie,
-        dropout=dropout,
-    )
+    before = config.family == "megatron-bert"
+    stream = Stream(model.hidden, norm="layer", placement="pre" if before else "post", dropout=dropout)
+    causal = config.flag("is_decoder")
     parts = Parts(
-        kinds={"dense": _block(config, stream, model.heads)},
+        kinds={"dense": encoder_block(config, stream, model.heads, causal)},
         order=("dense",) * model.layers,
-        first=(table, stream.normalise("embedding_norm", "embedding")),
-        last=_head(config, stream, model.vocab, model.embedding_tie),
+        first=_embedding(config, model, dropout),
+        last=_head(config, stream, model),
         semantics={
             "norm": "layer",
             "norm_eps": config.number("layer_norm_eps"),
             "activation": config.text("hidden_act"),
             "position": "learned",
-            "causal": config.flag("is_decoder"),
+            "causal": causal,
         },
     )
     return assemble(config, model, stream, parts)
 
 
-def _sizes(config: Config, name: str) -> Decoder:
-    hidden, heads = config.integer("hidden_size"), config.count("num_attention_heads")
-    if hidden % heads:
-        raise config.contradiction(
-            "hidden_size",
-            f"hidden_size {hidden} is not a multiple of num_attention_heads {heads}; change one of them",
-        )
-    return Decoder(
-        name=name,
-        hidden=hidden,
-        layers=config.count("num_hidden_layers"),
-        vocab=config.integer("vocab_size"),
-        heads=heads,
-        kv_heads=heads,
-        max_seq_len=config.integer("max_position_embeddings"),
-        tied=config.flag("tie_word_embeddings"),
+def _embedding(config: Config, model: Decoder, dropout: bool) -> tuple[Operator, ...]:
+    """Tokens, positions, types (and ERNIE's tasks); a norm, which Megatron-BERT leaves to its blocks."""
+    types = config.integer("type_vocab_size", low=0)
+    if config.family == "ernie" and config.flag("use_task_id"):
+        types += config.integer("task_type_vocab_size")
+    table = Embedding(
+        name="embedding",
+        vocab_size=model.vocab,
+        width=model.hidden,
+        positions=model.max_seq_len,
+        types=types,
+        tie=model.embedding_tie,
+        dropout=dropout,
     )
+    return (table,) if config.family == "megatron-bert" else embedding_layer(table, model.hidden)
 
 
-def _block(config: Config, stream: Stream, heads: int) -> tuple[Operator, ...]:
-    attention = AttentionShape(
-        heads=heads,
-        head_dim=stream.hidden // heads,
-        qkv_bias=True,
-        out_bias=True,
-        rope=False,
-        causal=config.flag("is_decoder"),
-        dropout=config.number("attention_probs_dropout_prob") > 0,
+def _head(config: Config, stream: Stream, model: Decoder) -> tuple[Operator, ...]:
+    head = MaskedHead(
+        vocab=model.vocab,
+        width=model.hidden,
+        function=config.text("hidden_act"),
+        tie=model.embedding_tie,
+        second_bias=not model.tied,
     )
-    mlp = MlpShape(
-        width=config.integer("intermediate_size"), gated=False, function=config.text("hidden_act"), bias=True
-    )
-    return chain(attention_sublayer(stream, attention), feed_forward_sublayer(stream, mlp))
+    before = (stream.normalise("final_norm", "x"),) if config.family == "megatron-bert" else ()
+    return masked_head(model.hidden, head, before)
 
 
-def _head(config: Config, stream: Stream, vocab: int, tie: str) -> tuple[Operator, ...]:
-    """Transform (linear, activation, norm), the table again, and a bias of its own."""
-    hidden = stream.hidden
-    return (
-        replicated("transform", "x", hidden, hidden, bias=True),
-        Activation(
-            name="transform_act",
-            inputs=("transform",),
-            function=config.text("hidden_act"),
-            width=hidden,
-            unfused_copies=0,
-        ),
-        stream.normalise("transform_norm", "transform_act"),
-        LmHead(name="logits", inputs=("transform_norm",), vocab_size=vocab, width=hidden, tie=tie, bias=True),
-        CrossEntropy(name="loss", inputs=("logits",), vocab_size=vocab),
-    )
+read_bert = reader("bert")
+read_roberta = reader("roberta")
+read_xlm_roberta = reader("xlm-roberta")
+read_camembert = reader("camembert")
+read_data2vec_text = reader("data2vec-text")
+read_ernie = reader("ernie")
+read_megatron_bert = reader("megatron-bert")
