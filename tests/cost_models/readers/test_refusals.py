@@ -9,8 +9,10 @@ import pytest
 from cost_models.errors import BadInput, InvalidModel, UnknownModelFamily
 from cost_models.readers import FAMILIES, load_model, model_from_text, read_model
 
-ORACLE = json.loads((Path(__file__).parents[2] / "data" / "oracle_models.json").read_text(encoding="utf-8"))
-EXAMPLES = {row["config"]["model_type"]: row["config"] for row in ORACLE["models"]}
+EXAMPLES = {family: {"model_type": family} for family in FAMILIES}
+for file in sorted((Path(__file__).parents[2] / "data").glob("oracle_*.json")):
+    for row in json.loads(file.read_text(encoding="utf-8")).get("models", []):
+        EXAMPLES[row["config"]["model_type"]] = row["config"]
 EXAMPLES["nemotron_h"] = {"model_type": "nemotron_h", "hybrid_override_pattern": "M*-E"}
 NONSENSE = (0, -1, 10**30, "4096", True, 4096.5, math.nan, math.inf, None, [], {}, [1, "a"], "")
 

@@ -1,0 +1,73 @@
+"""What decoders with routed experts have in common: blocks from shapes, where experts stand, semantics."""
+
+from collections.abc import Mapping, Sequence
+
+from cost_models.operators.base import Operator
+from cost_models.readers.blocks.attention import AttentionShape, LatentAttentionShape, attention_sublayer
+from cost_models.readers.blocks.feed_forward import MlpShape, MoeShape, feed_forward_sublayer
+from cost_models.readers.blocks.stream import Stream, chain
+from cost_models.readers.huggingface.common import check_experts, rope_semantics
+from cost_models.readers.huggingface.config import Config, Scalar
+
+Shapes = tuple[AttentionShape | LatentAttentionShape, MlpShape | MoeShape]
+"""The attention and the feed-forward of one kind of block."""
+
+FEED_FORWARD_TYPES: Mapping[str, str] = {"dense": "dense", "sparse": "moe"}
+"""Values of mlp_layer_types, and the words used here."""
+
+
+def build_kinds(stream: Stream, shapes: Mapping[str, Shapes]) -> dict[str, tuple[Operator, ...]]:
+    """Operators of each kind of block: attention, then feed-forward, each with its norm and residual."""
+    return {
+        kind: chain(attention_sublayer(stream, attention), feed_forward_sublayer(stream, feed_forward))
+        for kind, (attention, feed_forward) in shapes.items()
+    }
+
+
+def read_experts(config: Config, names: Sequence[str], top_k: str = "num_experts_per_tok") -> tuple[int, int]:
+    """Number of experts (under any of `names`) and of those a token is routed to."""
+    experts, kept = config.count(names[0], *names[1:]), config.count(top_k)
+    check_experts(config, experts, kept, key=top_k)
+    return experts, kept
+
+
+def dense_then_routed(config: Config, layers: int, key: str = "first_k_dense_replace") -> tuple[str, ...]:
+    """`dense` for the first layers, `moe` for the others; mlp_layer_types says it layer by layer."""
+    if config.listed("mlp_layer_types"):
+        return config.texts("mlp_layer_types", layers, FEED_FORWARD_TYPES)
+    dense = config.integer(key, low=0)
+    if dense > layers:
+        raise config.contradiction(
+            key, f"{key} {dense} is more than num_hidden_layers {layers}; use at most {layers}"
+        )
+    return ("dense",) * dense + ("moe",) * (layers - dense)
+
+
+def joined(feed_forward: Sequence[str], attention: Sequence[str]) -> tuple[str, ...]:
+    """Kind of every layer: `moe`, or `moe_full` and `moe_sliding` where attention differs between layers."""
+    if len(set(attention)) == 1:
+        return tuple(feed_forward)
+    return tuple(f"{each}_{kind}" for each, kind in zip(feed_forward, attention, strict=True))
+
+
+def rotated_features(config: Config, head_dim: int, default: float) -> int:
+    """Features of a head that are rotated: partial_rotary_factor, at the top or inside rope_parameters."""
+    inside = config.flat("rope_parameters").get("rope_parameters.partial_rotary_factor")
+    factor = inside if isinstance(inside, float | int) else default
+    if config.states("partial_rotary_factor"):
+        factor = config.number("partial_rotary_factor")
+    elif inside is None:
+        config.note("partial_rotary_factor", str(default), changes_parameters=False)
+    return max(1, min(head_dim, int(head_dim * factor)))
+
+
+def semantics(config: Config, **more: Scalar) -> dict[str, Scalar]:
+    """What it takes to build a decoder with RMSNorm and rotary positions, and `more`."""
+    found: dict[str, Scalar] = {
+        "norm": "rms",
+        "norm_eps": config.number("rms_norm_eps"),
+        "activation": config.text("hidden_act"),
+        "position": "rope",
+        **rope_semantics(config),
+    }
+    return found | more
