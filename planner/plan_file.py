@@ -73,14 +73,26 @@ def plan_document(situation: Situation, search: SearchRequest, result: PlanResul
 
 
 def write_plan(path: Path, document: Mapping[str, object]) -> None:
-    """Write a plan document whole or not at all; raises BadInput where the place cannot be written."""
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    """Write a plan document whole or not at all; raises BadInput where the place cannot be written.
+
+    A file is replaced, through links; anything else that stands there (a device, a pipe) is written into.
+    """
+    text = json.dumps(document, indent=1, allow_nan=False) + "\n"
+    draft: Path | None = None
     try:
-        draft.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-        draft.replace(path)
+        target = path.resolve()
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8")
+            return
+        draft = target.parent / f".plan-{uuid.uuid4().hex}"
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(target)
     except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise BadInput(f"plan file {path} cannot be written ({error.strerror}); choose another -o") from None
+        if draft is not None:
+            draft.unlink(missing_ok=True)
+        raise BadInput(
+            f"plan file {str(path)[:200]} cannot be written ({error.strerror}); choose another -o"
+        ) from None
 
 
 def parse_plan(document: Mapping[str, Any]) -> PlanFile:

@@ -1,6 +1,7 @@
 """The plan file says everything, comes back as it was written, and refuses what it is not."""
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -100,3 +101,32 @@ def test_an_infeasible_plan_has_no_strategy(document: dict[str, Any]) -> None:
     plan = parse_plan({**document, "result": {"status": "infeasible", "best": None}})
     with pytest.raises(BadInput, match="infeasible"):
         plan.best_strategy()
+
+
+def test_what_is_no_file_is_written_into_and_stays(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    end = os.open(pipe, os.O_RDWR)
+    try:
+        write_plan(pipe, {"a": 1})
+        assert json.loads(os.read(end, 1000)) == {"a": 1}
+    finally:
+        os.close(end)
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
+    file, link = tmp_path / "file.json", tmp_path / "link.json"
+    file.write_text("old", encoding="utf-8")
+    link.symlink_to(file)
+    write_plan(link, {"a": 1})
+    assert link.is_symlink()
+    assert json.loads(file.read_text(encoding="utf-8")) == {"a": 1}
+    assert sorted(tmp_path.iterdir()) == [file, link]
+
+
+def test_a_name_that_cannot_be_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"cannot be written .*choose another"):
+        write_plan(tmp_path / ("x" * 5000), {"a": 1})
+    assert list(tmp_path.iterdir()) == []

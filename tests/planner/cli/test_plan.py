@@ -103,3 +103,9 @@ def test_a_plan_for_people(run: Any, job: str) -> None:
 def test_every_engine_plans(run: Any, engine: str) -> None:
     small = "--model gpt2 --cluster dgx-a100:8 --seq-len 1024 --global-batch 64"
     assert plan_of(run, f"{small} --engine {engine}")["best"]["fits"] is True
+
+
+@pytest.mark.parametrize("output", ["", ".", "..", "/", "no/such/folder/plan.json", "x" * 5000])
+def test_a_place_that_cannot_be_written_is_refused_before_the_search(run: Any, job: str, output: str) -> None:
+    outcome = run(["plan", *job.split(), "--json", "-o", output])
+    assert outcome.refused("-o"), outcome
