@@ -7,11 +7,12 @@ from pydantic import Field
 from cost_models.operators.attention import Attention
 from cost_models.operators.convolution import BatchNorm, Conv2d, Pool
 from cost_models.operators.elementwise import Activation, Residual, Rope, Scale
-from cost_models.operators.embedding import Embedding
+from cost_models.operators.embedding import Embedding, IdleWeights
 from cost_models.operators.linear import Linear
 from cost_models.operators.loss import ClassLoss, CrossEntropy, LmHead
 from cost_models.operators.moe import Combine, Dispatch, GroupedLinear, Router
 from cost_models.operators.norm import Norm
+from cost_models.operators.sparse_attention import Indexer
 from cost_models.operators.state_space import CausalConv, StateSpaceScan
 
 __all__ = [
@@ -27,6 +28,8 @@ __all__ = [
     "Dispatch",
     "Embedding",
     "GroupedLinear",
+    "IdleWeights",
+    "Indexer",
     "Linear",
     "LmHead",
     "Norm",
@@ -50,6 +53,8 @@ AnyOperator = Annotated[
     | Dispatch
     | Embedding
     | GroupedLinear
+    | IdleWeights
+    | Indexer
     | Linear
     | LmHead
     | Norm

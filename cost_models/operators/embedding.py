@@ -84,3 +84,18 @@ class Embedding(Operator):
             Message(Phase.INPUT_GRADIENT, Collective.ALL_GATHER, Axis.TP, with_sp),
             Message(Phase.FORWARD, Collective.ALL_REDUCE, Axis.TP, without),
         )
+
+
+class IdleWeights(Operator):
+    """Weights that a class holds and the forward pass never reads: stored, reduced and updated, no kernels."""
+
+    family: Literal["idle_weights"] = "idle_weights"
+    elements: int
+
+    def parameters(self) -> tuple[ParameterGroup, ...]:
+        """One full copy on every tensor-parallel rank."""
+        return (ParameterGroup(f"{self.name}.weight", self.elements, matrix=False),)
+
+    def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
+        """None."""
+        return ()

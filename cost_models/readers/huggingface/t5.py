@@ -3,24 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cost_models.operators import Attention, Linear
 from cost_models.operators.base import Operator
 from cost_models.operators.embedding import EMBEDDING_TIE
-from cost_models.operators.linear import Part
 from cost_models.readers.blocks.attention import AttentionShape, attention_sublayer
+from cost_models.readers.blocks.cross_attention import cross_attention_sublayer
 from cost_models.readers.blocks.feed_forward import MlpShape, feed_forward_sublayer
 from cost_models.readers.blocks.layers import layer_kind, runs
-from cost_models.readers.blocks.stream import (
-    Branch,
-    Builder,
-    Stream,
-    chain,
-    column,
-    embedding,
-    head,
-    row,
-    sublayer,
-)
+from cost_models.readers.blocks.stream import Stream, chain, embedding, head
 from cost_models.readers.huggingface.config import Config, Default, options, sizes
 from cost_models.specs.model import Layer, LayerKind, ModelSpec, Role, Stack
 
@@ -92,46 +81,9 @@ class Shapes:
         """Causal self-attention, cross-attention, feed-forward."""
         return chain(
             attention_sublayer(self.stream, self.attention(causal=True, first=first)),
-            self._cross(first),
+            cross_attention_sublayer(self.stream, self.attention(causal=False, first=False), first),
             feed_forward_sublayer(self.stream, self.mlp),
         )
-
-    def _cross(self, first: bool) -> Builder:
-        return lambda source: sublayer(
-            self.stream, "cross", source, lambda inside: self._attend(inside, first)
-        )
-
-    def _attend(self, source: str, first: bool) -> Branch:
-        """Queries of this stack on keys of the other.
-
-        The encoder's output is one tensor for all layers, so only the first layer counts it as saved.
-        """
-        hidden, inner = self.stream.hidden, self.heads * self.head_dim
-        parts = tuple(Part(name=name, features=inner, max_shards=self.heads) for name in ("k", "v"))
-        found: tuple[Operator, ...] = (
-            column("cross_q", source, hidden, inner),
-            Linear(
-                name="cross_kv",
-                inputs=("encoder",),
-                in_features=hidden,
-                parts=parts,
-                on_context=True,
-                saves_input=first,
-            ),
-            Attention(
-                name="cross_attention",
-                inputs=("cross_q", "cross_k", "cross_v"),
-                heads=self.heads,
-                kv_heads=self.heads,
-                qk_dim=self.head_dim,
-                v_dim=self.head_dim,
-                causal=False,
-                cross=True,
-                dropout=self.stream.dropout,
-            ),
-            row("cross_proj", "cross_attention", inner, hidden),
-        )
-        return Branch(found, ("cross_proj",))
 
 
 def read_t5(raw: Mapping[str, object], name: str) -> ModelSpec:
