@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from cost_models.operators import Activation, Attention, Linear, Norm, Rope
+from cost_models.operators import Activation, Attention, Indexer, Linear, Norm, Rope
 from cost_models.operators.base import Operator
 from cost_models.operators.linear import Part
 from cost_models.readers.blocks.stream import (
@@ -65,7 +65,11 @@ class AttentionShape(Frozen):
 
 
 class LatentAttentionShape(Frozen):
-    """Multi-head latent attention (DeepSeek-V2 2024, section 2.1); q_lora_rank 0: queries are full."""
+    """Multi-head latent attention (DeepSeek-V2 2024, section 2.1); q_lora_rank 0: queries are full.
+
+    `top_k` above 0: a query looks at so many keys, which an indexer of `index_heads` chooses (DeepSeek-V3.2), or
+    an earlier layer's where index_heads is 0.
+    """
 
     heads: Size
     q_lora_rank: Width = 0
@@ -75,6 +79,9 @@ class LatentAttentionShape(Frozen):
     v_dim: Size
     bias: bool = False
     dropout: bool = False
+    top_k: Width = 0
+    index_heads: Width = 0
+    index_dim: Width = 0
 
 
 def attention_branch(shape: AttentionShape, hidden: int, source: str) -> Branch:
@@ -157,15 +164,9 @@ def _qk_norm(shape: AttentionShape, name: str, heads: int, max_shards: int = 0) 
 def latent_attention_branch(shape: LatentAttentionShape, hidden: int, source: str) -> Branch:
     """Latent attention as Megatron-LM lays it out: full down-projections, divided up-projections."""
     heads, qk_dim = shape.heads, shape.nope_dim + shape.rope_dim
-    found: list[Operator] = []
-    if shape.q_lora_rank:
-        found += [
-            replicated("q_down", source, hidden, shape.q_lora_rank, shape.bias),
-            Norm(name="q_norm", inputs=("q_down",), width=shape.q_lora_rank),
-            column("q_up", "q_norm", shape.q_lora_rank, heads * qk_dim),
-        ]
-    else:
-        found.append(column("q_up", source, hidden, heads * qk_dim))
+    found = _latent_queries(shape, hidden, source)
+    if shape.index_heads:
+        found += _indexer(shape, hidden, source)
     up = (
         Part(name="k_nope", features=heads * shape.nope_dim),
         Part(name="v", features=heads * shape.v_dim),
@@ -182,11 +183,42 @@ def latent_attention_branch(shape: LatentAttentionShape, hidden: int, source: st
             kv_heads=heads,
             qk_dim=qk_dim,
             v_dim=shape.v_dim,
+            window=shape.top_k,
             dropout=shape.dropout,
         ),
         row("proj", "core_attention", heads * shape.v_dim, hidden, shape.bias),
     ]
     return Branch(tuple(found), ("proj",))
+
+
+def _latent_queries(shape: LatentAttentionShape, hidden: int, source: str) -> list[Operator]:
+    """Queries through a latent of q_lora_rank, or straight from the stream."""
+    features = shape.heads * (shape.nope_dim + shape.rope_dim)
+    if not shape.q_lora_rank:
+        return [column("q_up", source, hidden, features)]
+    return [
+        replicated("q_down", source, hidden, shape.q_lora_rank, shape.bias),
+        Norm(name="q_norm", inputs=("q_down",), width=shape.q_lora_rank),
+        column("q_up", "q_norm", shape.q_lora_rank, features),
+    ]
+
+
+def _indexer(shape: LatentAttentionShape, hidden: int, source: str) -> tuple[Operator, ...]:
+    """Queries from the latent, one normalised key head and the heads' weights from the stream, and the choice."""
+    queries = ("q_norm", shape.q_lora_rank) if shape.q_lora_rank else (source, hidden)
+    return (
+        replicated("index_q", *queries, shape.index_heads * shape.index_dim),
+        replicated("index_k", source, hidden, shape.index_dim),
+        Norm(name="index_k_norm", inputs=("index_k",), kind="layer", width=shape.index_dim, bias=True),
+        replicated("index_weights", source, hidden, shape.index_heads),
+        Indexer(
+            name="indexer",
+            inputs=("index_q", "index_k_norm", "index_weights"),
+            heads=shape.index_heads,
+            head_dim=shape.index_dim,
+            top_k=shape.top_k,
+        ),
+    )
 
 
 def attention_sublayer(stream: Stream, shape: AttentionShape | LatentAttentionShape) -> Builder:
