@@ -7,6 +7,9 @@ from cost_models.operators import GroupedLinear
 from cost_models.operators.base import ParameterGroup, Shard
 from cost_models.specs.model import Layer, LayerKind, ModelSpec, Role
 
+WIDENING = "stream_in"
+"""Name of a linear of the embedding layer that is counted apart from the embedding."""
+
 
 @dataclass(frozen=True, slots=True)
 class ParameterCounts:
@@ -34,7 +37,7 @@ def count_parameters(model: ModelSpec) -> ParameterCounts:
         parameters=total,
         trainable=total,
         active=total - _idle_experts(model, main),
-        embedding=_unique(model, tuple(layer for layer in main if layer.role is Role.EMBEDDING)),
+        embedding=_embedding(model, main),
         mtp=_unique(model, model.layers) - total,
         matmul=sum(_matmul(model.kinds[layer.kind]) * layer.count for layer in main),
     )
@@ -82,6 +85,14 @@ def sequence_shard(
         context_len=float(context),
         image_size=image_size or model.image_size,
     )
+
+
+def _embedding(model: ModelSpec, layers: tuple[Layer, ...]) -> int:
+    """Elements of the embedding layer but for a linear that widens a narrow table's rows (OPT 350M)."""
+    found = tuple(layer for layer in layers if layer.role is Role.EMBEDDING)
+    operators = [operator for layer in found for operator in model.kinds[layer.kind].operators]
+    widening = [operator for operator in operators if operator.name == WIDENING]
+    return _unique(model, found) - sum(group.elements for each in widening for group in each.parameters())
 
 
 def _groups(kind: LayerKind) -> Iterator[ParameterGroup]:
