@@ -38,6 +38,8 @@ def make_plan(
     status = _status(best, state, certificate, search.gap)
     if best is not None:
         return PlanResult(status, best, alternatives, certificate)
+    if status == "unknown":
+        return PlanResult(status, None, (), certificate, reason=_stopped(search, state))
     reason, changes = relaxations(situation, candidates, search)
     return PlanResult(status, None, (), certificate, changes, reason)
 
@@ -106,6 +108,14 @@ def _certificate(
         meshes_open=state.open,
         space=candidates.space,
         wall_s=wall_s,
+    )
+
+
+def _stopped(search: SearchRequest, state: SearchState) -> str:
+    """Why there is neither a plan nor a proof that there is none."""
+    return (
+        f"stopped after {search.max_seconds:g} s with {state.open} meshes not looked at and no layout found that "
+        "fits; raise max_seconds"
     )
 
 

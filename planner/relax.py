@@ -1,6 +1,6 @@
 """Why nothing fits, and the smallest changes that make something fit: arithmetic first, then trial evaluations."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,6 @@ import numpy as np
 from cost_models.engines import even_stages
 from cost_models.errors import BadInput
 from cost_models.mesh_costs import batch_rules, mesh_costs
-from cost_models.specs.job import JobRequest
 from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from cost_models.units import format_bytes
 from planner.candidates import Candidates, enumerate_candidates, strategy_of
@@ -39,14 +38,26 @@ def relaxations(
 ) -> tuple[str, tuple[Relaxation, ...]]:
     """The sentence that says what is short, and changes that make it fit, the cheapest first."""
     if candidates.num_legal == 0:
-        return _nothing_legal(situation, candidates)
+        return _nothing_legal(situation, candidates, search)
     closest = leanest(situation, search)
     reason = _shortfall(closest) if closest else "no layout of this space fits in memory"
-    found = [r for r in (_try(change, search) for change in _changes(situation)) if r is not None]
-    return reason, tuple(found)
+    return reason, tuple(_helpful(_changes(situation), search))
 
 
-def _nothing_legal(situation: Situation, candidates: Candidates) -> tuple[str, tuple[Relaxation, ...]]:
+def _helpful(changes: Iterable[_Change], search: SearchRequest) -> Iterator[Relaxation]:
+    """The changes that make something fit; of device counts and of lengths only the nearest, which come first."""
+    settled: set[str] = set()
+    for change in changes:
+        key = change.name.partition("=")[0]
+        found = None if key in settled else _try(change, search)
+        if found is not None:
+            yield found
+            settled |= {key} & {"devices", "seq_len"}
+
+
+def _nothing_legal(
+    situation: Situation, candidates: Candidates, search: SearchRequest
+) -> tuple[str, tuple[Relaxation, ...]]:
     """Every mesh breaks a rule: name the rules, and the nearest batches where the batch is what does not divide."""
     rules = ", ".join(
         f"{rule} ({count})" for rule, count in sorted(candidates.illegal.items(), key=lambda x: -x[1])
@@ -55,57 +66,67 @@ def _nothing_legal(situation: Situation, candidates: Candidates) -> tuple[str, t
     reason = (
         f"no legal layout on {devices} devices with global batch {batch}: {rules or 'the pins leave nothing'}"
     )
-    below, above = batch // devices * devices, -(-batch // devices) * devices
-    changes = [
-        Relaxation("global_batch", f"global batch {n} is divisible by {devices} devices")
-        for n in sorted({below, above} - {0, batch}, key=lambda n: abs(n - batch))
-    ]
-    if changes and "batch" in candidates.illegal:
-        reason += f"; nearest global batches {' and '.join(str(r.detail.split()[2]) for r in changes)}"
+    changes: list[_Change] = []
+    nearest = nearest_batches(batch, devices)
+    if nearest and "batch" in candidates.illegal:
+        *head, last = (str(n) for n in nearest)
+        reason += f"; nearest global batches {', '.join(head)} and {last}" if head else f"; nearest {last}"
+        changes += [change for n in nearest for change in _other_job(situation, "global_batch", n)]
     fewer = max((d for d in range(1, devices) if batch % d == 0), default=0)
     if fewer:
-        changes.append(Relaxation("devices", f"{fewer} devices divide global batch {batch}"))
-    return reason, tuple(changes)
+        changes += _other_devices(situation, fewer)
+    return reason, tuple(_helpful(changes, search))
+
+
+def nearest_batches(batch: int, unit: int) -> tuple[int, ...]:
+    """Multiples of `unit` around a batch that is none: the two below it, the nearer one first, and the one above."""
+    below = batch // unit * unit
+    found = (below, below - unit, below + unit) if batch % unit else ()
+    return tuple(n for n in found if n > 0)
+
+
+def _other_job(situation: Situation, key: str, value: object) -> Iterator[_Change]:
+    """The same model and cluster with one value of the job changed."""
+    job = situation.job_request
+    try:
+        changed = job.model_validate(job.model_dump() | {key: value})
+        yield _Change(f"{key}={value}", situate(situation.model, situation.cluster, changed))
+    except BadInput:
+        return
 
 
 def _changes(situation: Situation) -> Iterator[_Change]:
     """Changes in the order of what they cost the user."""
     job = situation.job_request
-    options = dict(job.options)
-
-    def with_job(name: str, changed: JobRequest) -> Iterator[_Change]:
-        try:
-            yield _Change(name, situate(situation.model, situation.cluster, changed))
-        except BadInput:
-            return
-
     for key, value in (
         ("engine.expandable_segments", True),
         ("engine.fused_cross_entropy", True),
         ("engine.grad_dtype", "bf16"),
         ("engine.moment_dtype", "bf16"),
     ):
-        if options.get(key) != value:
-            yield from with_job(
-                f"{key}={str(value).lower()}", job.model_copy(update={"options": options | {key: value}})
-            )
+        if dict(job.options).get(key) != value:
+            yield from _other_option(situation, key, value)
     if situation.cluster.is_homogeneous and len(situation.cluster.groups) == 1:
         factor = 2
         while factor <= MAX_DEVICE_FACTOR:
-            yield from _more_devices(situation, factor)
+            yield from _other_devices(situation, situation.cluster.num_devices * factor)
             factor *= 2
     if job.seq_len and job.seq_len >= 2:
         for part in (2, 4, 8):
-            length = max(job.seq_len // part, 1)
-            yield from with_job(f"seq_len={length}", job.model_copy(update={"seq_len": length}))
+            yield from _other_job(situation, "seq_len", max(job.seq_len // part, 1))
     if job.optimizer.value == "adamw":
-        yield from with_job(
-            "optimizer=adam8bit", job.model_validate(job.model_dump() | {"optimizer": "adam8bit"})
-        )
+        yield from _other_job(situation, "optimizer", "adam8bit")
 
 
-def _more_devices(situation: Situation, factor: int) -> Iterator[_Change]:
-    devices = situation.cluster.num_devices * factor
+def _other_option(situation: Situation, key: str, value: object) -> Iterator[_Change]:
+    """The same request with one typed option changed; nothing where the engine does not know it."""
+    options = dict(situation.job_request.options) | {key: value}
+    name = f"{key}={str(value).lower()}"
+    yield from (_Change(name, change.situation) for change in _other_job(situation, "options", options))
+
+
+def _other_devices(situation: Situation, devices: int) -> Iterator[_Change]:
+    """The same request on another number of equal devices."""
     try:
         cluster = situation.cluster.with_devices(devices)
         yield _Change(f"devices={devices}", situate(situation.model, cluster, situation.job_request))
@@ -114,7 +135,7 @@ def _more_devices(situation: Situation, factor: int) -> Iterator[_Change]:
 
 
 def _try(change: _Change, search: SearchRequest) -> Relaxation | None:
-    """A relaxation whose leanest layouts fit, with the best step among them; larger device counts only once."""
+    """A relaxation whose leanest layouts fit, with the best step among them."""
     best = leanest(change.situation, search)
     if (
         best is None
