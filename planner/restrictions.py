@@ -12,6 +12,7 @@ from cost_models.specs.recompute import ALL_LAYERS, Recompute, parse_recompute
 from cost_models.suggest import did_you_mean
 
 _WHOLE: Final = re.compile(r"[0-9]{1,9}")
+RECOMPUTE_KINDS: Final = ("none", "selective", "full")
 SEARCHED = (
     "tp",
     "cp",
@@ -92,15 +93,27 @@ def read_restrictions(pins: Mapping[str, object], bans: Iterable[str]) -> Restri
             banned_recompute.add(_recompute_ban(value))
         else:
             banned.add((key, _number(key, value, "/search/bans")))
+    recompute = _recompute_left(recompute, banned_recompute)
     return Restrictions(numbers, frozenset(banned), recompute, frozenset(banned_recompute))
 
 
+def _recompute_left(pinned: Recompute | None, banned: set[str]) -> Recompute | None:
+    """What is fixed once the bans have spoken; raises BadInput where they leave nothing."""
+    kind = None if pinned is None else "full" if pinned.full else "selective" if pinned.scopes else "none"
+    if kind in banned:
+        raise BadInput(f"recompute={kind} is pinned and banned; drop one of the two", pointer="/search/bans")
+    if banned >= set(RECOMPUTE_KINDS):
+        raise BadInput("every kind of recompute is banned; leave one", pointer="/search/bans")
+    only_full = pinned is None and banned >= {"none", "selective"}
+    return Recompute(full=ALL_LAYERS) if only_full else pinned
+
+
 def _recompute_ban(value: str) -> str:
-    if value not in ("none", "selective", "full"):
+    if value not in RECOMPUTE_KINDS:
         raise BadInput(
             f"recompute={value:.60} cannot be banned; ban none, selective or full",
             pointer="/search/bans",
-            allowed=("none", "selective", "full"),
+            allowed=RECOMPUTE_KINDS,
         )
     return value
 

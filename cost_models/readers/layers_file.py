@@ -1,7 +1,7 @@
 """Layers files: any model in plain data, a whole ModelSpec or a short form built from the shared blocks."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -21,6 +21,8 @@ _Spec = TypeVar("_Spec", bound=Frozen)
 
 VERSION = 1
 """The short form this version reads."""
+MIN_INPUTS: Final = {"indexer": 3}
+"""Tensors that operators of a family read, where it is more than one."""
 
 
 class BlockEntry(Frozen):
@@ -119,7 +121,7 @@ def _checked(kind: type[_Spec], source: Mapping[str, Any]) -> _Spec:
 
 
 def _check_sizes(kind: str, operator: Operator) -> None:
-    """Sizes are at least 1 where they must be stated, at least 0 elsewhere, and never enormous."""
+    """Sizes are at least 1 where they must be stated, at least 0 elsewhere, never enormous; inputs are named."""
     for key, about in type(operator).model_fields.items():
         value = getattr(operator, key)
         low = 1 if about.is_required() else 0
@@ -129,6 +131,13 @@ def _check_sizes(kind: str, operator: Operator) -> None:
                 f"give a whole number between {low} and {MAX_SIZE}",
                 pointer=f"/kinds/{kind}/operators/{operator.name}/{key}",
             )
+    needed = MIN_INPUTS.get(getattr(operator, "family", ""), 1)
+    if len(operator.inputs) < needed:
+        raise InvalidModel(
+            f"layers file, kind {kind}, operator {operator.name}: {len(operator.inputs)} inputs; "
+            f"name at least {needed}",
+            pointer=f"/kinds/{kind}/operators/{operator.name}/inputs",
+        )
 
 
 def _build(file: LayersFile, name: str) -> ModelSpec:

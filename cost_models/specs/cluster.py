@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, Final
 
-from pydantic import Field, model_validator
+from pydantic import Field, StrictInt, model_validator
 
 from cost_models.errors import InvalidCluster
 from cost_models.specs.base import Frozen
@@ -57,9 +57,9 @@ class DeviceGroup(Frozen):
     """
 
     device: DeviceSpec | str
-    nodes: int
-    devices_per_node: int
-    devices: int | None = None
+    nodes: StrictInt
+    devices_per_node: StrictInt
+    devices: StrictInt | None = None
     host_bytes: float = Field(default=0.0, ge=0)
     price_per_device_hour_usd: float | None = Field(default=None, ge=0)
     power_w: float | None = Field(default=None, gt=0)

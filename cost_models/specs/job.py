@@ -168,7 +168,7 @@ def parse_options(kind: type[T], options: Mapping[str, Scalar], *, prefix: str) 
                 allowed=tuple(f"{prefix}.{k}" for k in known),
             )
     try:
-        return kind(**options)
+        return kind.model_validate(dict(options), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(str(part) for part in first["loc"][:1])

@@ -15,8 +15,8 @@ from cost_models.specs.recompute import Recompute
 from cost_models.suggest import did_you_mean
 
 MAX_DEGREE = 10_000_000
-MAX_STAGES: Final = 100_000
-"""As many as a model may have layers; rules that list stages stay quick below it."""
+MAX_STAGES: Final = 10_000
+"""Far more than any model has layers; rules that list stages stay quick below it."""
 DEFAULT_ORDER = ("tp", "cp", "ep", "dp", "pp")
 ORDER_AXES = frozenset(DEFAULT_ORDER)
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,18}")

@@ -5,6 +5,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from cost_models.errors import BadInput
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.job import JobRequest, Precision
@@ -60,6 +62,10 @@ def case_of(run: Run) -> Case:
         return _case(run)
     except BadInput as error:
         raise Unusable(str(error).replace("\n", "; ")) from error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise Unusable(f"{key}: {first['msg']}") from error
 
 
 def _case(run: Run) -> Case:

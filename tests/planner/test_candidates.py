@@ -57,6 +57,8 @@ def test_pins_and_bans(small):
         ({"tp": 10**9}, (), "to 999,999,999"),
         ({}, ("tp=" + "9" * 5000,), "not a whole number"),
         ({}, ("zero=-1",), "from 0"),
+        ({}, ("recompute=none", "recompute=selective", "recompute=full"), "leave one"),
+        ({"recompute": "selective:mlp"}, ("recompute=selective",), "pinned and banned"),
         ({"schedule": "fast"}, (), "fast"),
         ({}, ("recompute=sometimes",), "sometimes"),
         ({"recompute": "full:3"}, (), "full:3"),
@@ -65,6 +67,12 @@ def test_pins_and_bans(small):
 def test_bad_pins_and_bans_are_named(pins, bans, named):
     with pytest.raises(BadInput, match=named):
         read_restrictions(pins, bans)
+
+
+def test_bans_that_leave_full_recompute_alone_fix_it():
+    left = read_restrictions({}, ("recompute=none", "recompute=selective"))
+    assert left.all_recomputed
+    assert not left.may_recompute_fully
 
 
 def test_refusals_give_numbers_and_nearest_legal_values(make_situation):

@@ -33,3 +33,10 @@ def test_a_byte_order_mark_is_read_past(tmp_path: Path) -> None:
 def test_text_with_two_meanings_or_none_is_refused(text: str) -> None:
     with pytest.raises(InvalidModel, match=r"twice|NaN|nested"):
         model_from_text(text)
+
+
+def test_an_operator_that_reads_nothing_is_refused() -> None:
+    spec = read_model(model_config("llama-3.2-1b")).model_dump(mode="json")
+    spec["kinds"]["dense"]["operators"][1]["inputs"] = []
+    with pytest.raises(InvalidModel, match="0 inputs; name at least 1"):
+        read_model(spec)

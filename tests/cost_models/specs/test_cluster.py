@@ -184,3 +184,11 @@ def test_dumped_cluster_reads_back_equal():
     cluster = nodes_of_8(2, devices=12)
     assert ClusterSpec.model_validate_json(cluster.model_dump_json()) == cluster
     assert isinstance(cluster.groups[0], DeviceGroup)
+
+
+@pytest.mark.parametrize("key", ["nodes", "devices_per_node", "devices"])
+@pytest.mark.parametrize("value", [True, "8", 8.0])
+def test_a_count_is_a_whole_number_and_nothing_like_one(key: str, value: object):
+    counts = {"nodes": 1, "devices_per_node": 8, "devices": 8, key: value}
+    with pytest.raises(ValidationError, match="valid integer"):
+        DeviceGroup(device="l4", **counts)

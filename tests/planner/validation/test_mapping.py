@@ -103,6 +103,7 @@ def test_composers_last_micro_batch_is_smaller():
         ({"gpu": "TPU v5p"}, "not in the catalog"),
         ({"precision": "bf16-true"}, "keeps all states in bf16"),
         ({"precision": "int8"}, "is not known"),
+        ({"global_batch": "9" * 12, "micro_batch": "9"}, "global_batch"),
         ({"recompute": "full + offload"}, "offload is not modelled"),
         ({"optimizer": "adamw in backward"}, "not modelled"),
         ({"model_json": "models/nemotron3-super.json"}, "not restated"),
