@@ -13,7 +13,7 @@ from cost_models.operators.loss import ClassLoss, CrossEntropy, LmHead
 from cost_models.operators.moe import Combine, Dispatch, GroupedLinear, Router
 from cost_models.operators.norm import Norm
 from cost_models.operators.sparse_attention import Indexer
-from cost_models.operators.state_space import CausalConv, StateSpaceScan
+from cost_models.operators.state_space import CausalConv, SelectiveScan, StateSpaceScan
 
 __all__ = [
     "Activation",
@@ -38,6 +38,7 @@ __all__ = [
     "Rope",
     "Router",
     "Scale",
+    "SelectiveScan",
     "StateSpaceScan",
 ]
 
@@ -63,6 +64,7 @@ AnyOperator = Annotated[
     | Rope
     | Router
     | Scale
+    | SelectiveScan
     | StateSpaceScan,
     Field(discriminator="family"),
 ]

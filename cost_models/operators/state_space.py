@@ -1,4 +1,4 @@
-"""Selective state-space mixers (Mamba 2): short causal convolution and chunked scan."""
+"""Selective state-space mixers: short causal convolution, Mamba's scan by channel, Mamba 2's chunked scan."""
 
 from typing import Literal
 
@@ -102,3 +102,70 @@ class StateSpaceScan(Operator):
     def model_flops(self, at: Shard) -> Num:
         """FLOPs of the chunked algorithm (no common convention counts them; stated in the docs)."""
         return at.sequences * at.seq_len * self._flops_per_token()
+
+
+SELECTIVE_FLOPS = 9.0
+"""FLOPs per token, channel and state of Mamba's scan: exp(dt A), dt B, their products with h and x, the sum, the
+product with C and its sum (Gu and Dao 2023, section 3.3, as counted by VMamba 2024, appendix: 9 L D N)."""
+
+SELECTIVE_CHUNK = 2048
+"""Tokens between the states that the fused kernel keeps for backward (mamba_ssm, selective_scan_fwd_kernel.cuh)."""
+
+
+class SelectiveScan(Operator):
+    """Mamba's scan (Gu and Dao 2023, algorithm 2): one recurrence of `state` numbers for each of `channels`.
+
+    Inputs: the convolved channels, the step sizes, and B and C, which every rank holds whole.
+    """
+
+    family: Literal["selective_scan"] = "selective_scan"
+    channels: int
+    state: int
+    heads: int = 1
+    """Groups of channels with a B and a C of their own (Zamba)."""
+
+    def parameters(self) -> tuple[ParameterGroup, ...]:
+        """A by channel and state, D by channel."""
+        return (
+            ParameterGroup(
+                f"{self.name}.A_log", self.channels * self.state, Split.TP, matrix=False, fp32=True
+            ),
+            ParameterGroup(f"{self.name}.D", self.channels, Split.TP, matrix=False, fp32=True),
+        )
+
+    def _mixing(self, at: Shard) -> Num:
+        """Elements of B and C on one rank."""
+        return at.tokens * 2.0 * self.heads * self.state
+
+    def elements_in(self, at: Shard) -> Num:
+        """Channels, steps, B and C on one rank."""
+        return 2.0 * at.tokens * self.channels / at.tp + self._mixing(at)
+
+    def elements_out(self, at: Shard) -> Num:
+        """The mixed channels."""
+        return at.tokens * self.channels / at.tp
+
+    def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
+        """One fused fp32 pass over the sequence; backward runs it again and then in reverse."""
+        flops = self.model_flops(at) / (at.tp * at.cp)
+        moved = (self.elements_in(at) + self.elements_out(at)) * style.compute_bytes
+        return (
+            Kernel(Phase.FORWARD, KernelKind.SCAN, flops, moved, fp32=True),
+            Kernel(Phase.INPUT_GRADIENT, KernelKind.SCAN, 3.0 * flops, 2.0 * moved, fp32=True),
+        )
+
+    def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
+        """Its inputs, and the fp32 states between chunks."""
+        each = at.tokens * self.channels / at.tp
+        states = each / SELECTIVE_CHUNK * 2.0 * self.state
+        names = (*self.inputs, "conv", "steps", "mixing")[:3]
+        return (
+            Tensor(names[0], each),
+            Tensor(names[1], each),
+            Tensor(names[2], self._mixing(at)),
+            Tensor(f"{self.name}.states", states, DtypeRole.FP32),
+        )
+
+    def model_flops(self, at: Shard) -> Num:
+        """FLOPs of the recurrence (no common convention counts them; stated in the docs)."""
+        return SELECTIVE_FLOPS * at.sequences * at.seq_len * self.channels * self.state
