@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cost_models.errors import InvalidModel, UnknownModelFamily
-from cost_models.readers.huggingface.registry import ARCHITECTURES, FAMILIES, find_reader
+from cost_models.readers.huggingface.registry import ARCHITECTURES, FAMILIES, SAME_CLASS, find_reader
 from cost_models.specs.model import Assumed, ModelSpec
 from cost_models.suggest import did_you_mean
 
@@ -27,7 +27,7 @@ def read_huggingface(raw: Mapping[str, object], *, name: str = "") -> ModelSpec:
         )
     if family not in FAMILIES:
         raise UnknownModelFamily(
-            f"model family {family[:80]!r} is not one of {', '.join(FAMILIES)}; "
+            f"model family {family[:80]!r} is not one of the {len(FAMILIES)} that docs/models.md lists; "
             f"{did_you_mean(family[:80], tuple(FAMILIES))}{WAYS_OUT}",
             pointer="/model_type",
             allowed=tuple(FAMILIES),
@@ -64,7 +64,8 @@ def _general_assumptions(raw: Mapping[str, object], family: str) -> tuple[Assume
         text = "ignored: the format of the checkpoint, not of training"
         found.append(Assumed(key="quantization_config", value=text, changes_parameters=False))
     stated = _architectures(raw)
-    known = [each for each, of in ARCHITECTURES.items() if of == family]
+    counted = SAME_CLASS.get(family, family)
+    known = [each for each, of in ARCHITECTURES.items() if of == counted]
     if stated and not set(stated) & set(known):
         text = f"{known[0]} (the config says {stated[0][:60]})"
         found.append(Assumed(key="architectures", value=text, changes_parameters=True))

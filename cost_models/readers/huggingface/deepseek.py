@@ -18,6 +18,7 @@ from cost_models.readers.huggingface.common import (
     rope_semantics,
 )
 from cost_models.readers.huggingface.config import Config, Default, Scalar, options, sizes
+from cost_models.readers.huggingface.routed import dense_then_routed
 from cost_models.specs.model import ModelSpec
 
 DEFAULTS: Mapping[str, Mapping[str, Default]] = {
@@ -93,42 +94,36 @@ V2_TOP_K = 6
 
 def read_deepseek_v2(raw: Mapping[str, object], name: str) -> ModelSpec:
     """A model of type deepseek_v2."""
-    return _read(Config(raw, DEFAULTS["deepseek_v2"], "deepseek_v2"), name)
+    return read_latent_moe(Config(raw, DEFAULTS["deepseek_v2"], "deepseek_v2"), name)
 
 
 def read_deepseek_v3(raw: Mapping[str, object], name: str) -> ModelSpec:
     """A model of type deepseek_v3."""
-    return _read(Config(raw, DEFAULTS["deepseek_v3"], "deepseek_v3"), name)
+    return read_latent_moe(Config(raw, DEFAULTS["deepseek_v3"], "deepseek_v3"), name)
 
 
-def _read(config: Config, name: str) -> ModelSpec:
+def read_latent_moe(config: Config, name: str) -> ModelSpec:
+    """A decoder of latent attention, dense layers and routed experts; also the relatives of DeepSeek."""
     decoder = read_decoder(config, name)
     stream = Stream(decoder.hidden)
-    dense_layers = config.integer("first_k_dense_replace", low=0)
-    if dense_layers > decoder.layers:
-        raise config.contradiction(
-            "first_k_dense_replace",
-            f"first_k_dense_replace {dense_layers} is more than num_hidden_layers {decoder.layers}; "
-            f"use at most {decoder.layers}",
-        )
-    order = ("dense",) * dense_layers + ("moe",) * (decoder.layers - dense_layers)
-    attend, moe = attention_sublayer(stream, _attention(config)), _moe(config)
+    order = dense_then_routed(config, decoder.layers)
+    attend, moe = attention_sublayer(stream, latent_attention(config)), latent_moe(config)
     kinds = {"moe": chain(attend, feed_forward_sublayer(stream, moe))}
-    if dense_layers:
-        kinds["dense"] = chain(attend, feed_forward_sublayer(stream, _mlp(config)))
-    mtp_layers = config.integer("num_nextn_predict_layers", low=0, high=64)
+    if "dense" in order:
+        kinds["dense"] = chain(attend, feed_forward_sublayer(stream, latent_mlp(config)))
     parts = Parts(
         kinds=kinds,
         order=order,
-        semantics=_semantics(config),
+        semantics=latent_semantics(config),
         moe=moe,
-        mtp_layers=mtp_layers,
+        mtp_layers=config.integer("num_nextn_predict_layers", low=0, high=64),
         mtp=mtp_operators(stream, decoder, (attend, feed_forward_sublayer(stream, moe))),
     )
     return assemble(config, decoder, stream, parts)
 
 
-def _attention(config: Config) -> LatentAttentionShape:
+def latent_attention(config: Config) -> LatentAttentionShape:
+    """Sizes of the latent attention."""
     return LatentAttentionShape(
         heads=config.count("num_attention_heads"),
         q_lora_rank=config.optional_integer("q_lora_rank") or 0,
@@ -141,7 +136,8 @@ def _attention(config: Config) -> LatentAttentionShape:
     )
 
 
-def _mlp(config: Config) -> MlpShape:
+def latent_mlp(config: Config) -> MlpShape:
+    """The feed-forward of the dense layers."""
     return MlpShape(
         width=config.integer("intermediate_size"),
         function=config.text("hidden_act"),
@@ -149,7 +145,8 @@ def _mlp(config: Config) -> MlpShape:
     )
 
 
-def _moe(config: Config) -> MoeShape:
+def latent_moe(config: Config) -> MoeShape:
+    """Routed and shared experts, all of one width."""
     width = config.integer("moe_intermediate_size")
     experts = config.count("n_routed_experts", "num_local_experts")
     top_k = config.optional_integer("num_experts_per_tok")
@@ -157,7 +154,7 @@ def _moe(config: Config) -> MoeShape:
         top_k = min(V2_TOP_K, experts)
         config.note("num_experts_per_tok", str(top_k), changes_parameters=False)
     check_experts(config, experts, top_k)
-    _check_groups(config, experts)
+    check_groups(config, experts)
     shared = config.optional_integer("n_shared_experts", low=0) or 0
     return MoeShape(
         experts=experts,
@@ -169,7 +166,8 @@ def _moe(config: Config) -> MoeShape:
     )
 
 
-def _check_groups(config: Config, experts: int) -> None:
+def check_groups(config: Config, experts: int) -> None:
+    """Groups of experts are equal, and no more of them are kept than there are."""
     groups = config.optional_integer("n_group") or 1
     kept = config.optional_integer("topk_group") or 1
     if experts % groups:
@@ -205,7 +203,8 @@ def mtp_operators(stream: Stream, decoder: Decoder, block: tuple[Builder, ...]) 
     return (*before, *inside, *after)
 
 
-def _semantics(config: Config) -> dict[str, Scalar]:
+def latent_semantics(config: Config) -> dict[str, Scalar]:
+    """What it takes to build the model beside its sizes."""
     return {
         "norm": "rms",
         "norm_eps": config.number("rms_norm_eps"),
@@ -216,6 +215,6 @@ def _semantics(config: Config) -> dict[str, Scalar]:
         "router_scaling": config.number("routed_scaling_factor"),
         "router_groups": config.optional_integer("n_group"),
         "router_groups_kept": config.optional_integer("topk_group"),
-        "router_bias_correction": config.family == "deepseek_v3",
+        "router_bias_correction": config.family != "deepseek_v2",
         **rope_semantics(config),
     }

@@ -24,9 +24,14 @@ def build_kinds(stream: Stream, shapes: Mapping[str, Shapes]) -> dict[str, tuple
     }
 
 
-def read_experts(config: Config, names: Sequence[str], top_k: str = "num_experts_per_tok") -> tuple[int, int]:
-    """Number of experts (under any of `names`) and of those a token is routed to."""
-    experts, kept = config.count(names[0], *names[1:]), config.count(top_k)
+def read_experts(
+    config: Config,
+    names: Sequence[str],
+    top_k: str = "num_experts_per_tok",
+    aliases: Sequence[str] = (),
+) -> tuple[int, int]:
+    """Number of experts (under any of `names`) and of those a token is routed to (under `top_k` or an alias)."""
+    experts, kept = config.count(names[0], *names[1:]), config.count(top_k, *aliases)
     check_experts(config, experts, kept, key=top_k)
     return experts, kept
 
@@ -34,7 +39,17 @@ def read_experts(config: Config, names: Sequence[str], top_k: str = "num_experts
 def dense_then_routed(config: Config, layers: int, key: str = "first_k_dense_replace") -> tuple[str, ...]:
     """`dense` for the first layers, `moe` for the others; mlp_layer_types says it layer by layer."""
     if config.listed("mlp_layer_types"):
-        return config.texts("mlp_layer_types", layers, FEED_FORWARD_TYPES)
+        stated = config.texts("mlp_layer_types", layers, FEED_FORWARD_TYPES)
+        if config.listed(key) and stated != _first_dense(config, layers, key):
+            raise config.contradiction(
+                "mlp_layer_types",
+                f"mlp_layer_types and {key} disagree about the dense layers; drop one of them",
+            )
+        return stated
+    return _first_dense(config, layers, key)
+
+
+def _first_dense(config: Config, layers: int, key: str) -> tuple[str, ...]:
     dense = config.integer(key, low=0)
     if dense > layers:
         raise config.contradiction(
