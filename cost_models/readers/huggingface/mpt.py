@@ -40,10 +40,7 @@ KEYS = SizeKeys(
 def read_mpt(raw: Mapping[str, object], name: str) -> ModelSpec:
     """A model of type mpt, as MptForCausalLM builds it: variants that the class ignores are refused."""
     config = Config(raw, DEFAULTS, "mpt")
-    nested = raw.get("attn_config")
-    attention_config = Config(
-        nested if isinstance(nested, Mapping) else {}, ATTENTION_DEFAULTS, "mpt attn_config"
-    )
+    attention_config = Config(_nested(config, raw), ATTENTION_DEFAULTS, "mpt attn_config")
     _refuse_variants(config, attention_config)
     decoder = read_multi_head(config, name, KEYS)
     dropout = attention_config.number("attn_pdrop") > 0
@@ -52,7 +49,18 @@ def read_mpt(raw: Mapping[str, object], name: str) -> ModelSpec:
     mlp = MlpShape(width=FEED_FORWARD_RATIO * decoder.hidden, gated=False, function="gelu")
     table = embedding(decoder.vocab, decoder.hidden, decoder.embedding_tie, config.number("emb_pdrop") > 0)
     semantics: dict[str, Scalar] = {"norm_eps": config.number("layer_norm_epsilon"), "position": "alibi"}
-    return uniform(decoder, stream, attention, mlp).model(config, decoder, semantics, first=(table,))
+    model = uniform(decoder, stream, attention, mlp).model(config, decoder, semantics, first=(table,))
+    return model.model_copy(update={"assumed": (*model.assumed, *attention_config.assumed)})
+
+
+def _nested(config: Config, raw: Mapping[str, object]) -> Mapping[str, object]:
+    """The attention's own config; null or absent means its defaults."""
+    nested = raw.get("attn_config")
+    if nested is None:
+        return {}
+    if not isinstance(nested, Mapping):
+        raise config.contradiction("attn_config", f"attn_config is {str(nested)[:60]}; give an object")
+    return nested
 
 
 def _refuse_variants(config: Config, attention: Config) -> None:
