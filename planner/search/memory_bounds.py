@@ -51,7 +51,7 @@ class MeshSums:
     fixed_s: Array
     room_bytes: Array  # M: the limit less constants and the least transient of a block
     first_bytes: Array  # embedding, at rest and once saved
-    last_bytes: Array  # head, at rest and once saved
+    last_bytes: Array  # head, at rest and once saved, and by how much its rank's least transient differs
     short_bytes: Array  # bound on the fullest rank less the limit; above 0 nothing fits
     static_bytes: Array
     saved_bytes: Array

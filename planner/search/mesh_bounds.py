@@ -85,6 +85,8 @@ def _sums(pricer: Pricer, priced: PricedRows, rules: BatchRules) -> MeshSums:
     pp = priced.meshes.pp.astype(float)
     transient = np.minimum(work.transient_bytes, work.full_transient_bytes)[1:-1].min(0)
     room = rules.limit_bytes - pricer.engine.workspace_bytes
+    # The last rank's blocks run backward when what the head saved is free again (cost_models.chunk).
+    last_transient = np.maximum(work.transient_bytes[-1], transient - work.saved_bytes[-1])
     ones = np.ones(priced.meshes.size)
     return MeshSums(
         total_s=counts @ time_s,
@@ -95,8 +97,8 @@ def _sums(pricer: Pricer, priced: PricedRows, rules: BatchRules) -> MeshSums:
         fixed_s=rules.step_fixed_s * ones,
         room_bytes=room - transient,
         first_bytes=static[0] + work.saved_bytes[0],
-        last_bytes=static[-1] + work.saved_bytes[-1],
-        short_bytes=counts @ (static + least_saved) / pp - (room - transient),
+        last_bytes=static[-1] + work.saved_bytes[-1] + last_transient - transient,
+        short_bytes=(counts @ (static + least_saved) + last_transient - transient) / pp - (room - transient),
         static_bytes=static[kind],
         saved_bytes=work.saved_bytes[kind],
         full_saved_bytes=work.full_saved_bytes[kind],

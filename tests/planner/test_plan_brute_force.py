@@ -1,0 +1,274 @@
+"""The plan equals brute force on random small requests: every strategy of the space in words, evaluated one by one."""
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from cost_models.engines import Facts
+from cost_models.profiles import load_preset
+from cost_models.readers import read_model
+from cost_models.schedule import ScheduleName
+from cost_models.specs.job import JobRequest
+from cost_models.specs.recompute import Recompute
+from cost_models.specs.strategy import Strategy
+from planner.evaluate import evaluate_many
+from planner.make_plan import make_plan
+from planner.plan import PlanResult, Prediction
+from planner.request import SearchRequest
+from planner.situation import Situation, situate
+
+AXES = ("tp", "cp", "pp", "vpp", "ep", "etp", "zero", "mbs", "sp", "dp_replicate", "schedule")
+ALL = -1
+ROUNDING = 1e-9
+
+
+def divisors(n: int) -> list[int]:
+    return [d for d in range(1, n + 1) if n % d == 0]
+
+
+# ---------------------------------------------------------------- the space, from the words of the certificate
+
+
+def axis_values(of: Situation) -> dict[str, list]:
+    """Values of every axis: divisors, and what the engine has."""
+    devices, blocks, batch = of.cluster.num_devices, of.model.num_blocks, of.job.global_batch
+    name = of.engine.name
+    whole = name in ("megatron", "torch")
+    ways = divisors(devices)
+    tensor = ways if name != "ddp" else [1]
+    return {
+        "tp": tensor,
+        "cp": [d for d in tensor if d == 1 or of.job.seq_len // d >= 1024],
+        "pp": [d for d in ways if d <= blocks] if whole else [1],
+        "vpp": list(range(1, min(8, blocks) + 1)) if whole else [1],
+        "ep": divisors(of.model.num_experts) if whole and of.model.is_moe else [1],
+        "etp": ways if whole and of.model.is_moe else [1],
+        "zero": {"megatron": [1], "torch": [0, 1, 2, 3], "fsdp2": [2, 3], "ddp": [0]}[name],
+        "mbs": [d for d in divisors(batch) if d * of.job.seq_len <= 65_536],
+        "sp": [False, True] if name != "ddp" else [False],
+        "dp_replicate": ways if name in ("torch", "fsdp2") else [1],
+        "schedule": {"megatron": ["1f1b", "interleaved"], "torch": ["gpipe", "1f1b", "interleaved"]}.get(
+            name, ["1f1b"]
+        ),
+    }
+
+
+def all_cuts(blocks: int, count: int) -> set[tuple[int, ...]]:
+    """Every cut with at least one block a stage."""
+    places = itertools.combinations(range(1, blocks), count - 1)
+    return {
+        tuple(b - a for a, b in itertools.pairwise((0, *where, blocks)))
+        for where in places
+        if blocks >= count
+    }
+
+
+def nearly_even_cuts(blocks: int, count: int) -> set[tuple[int, ...]]:
+    """Stages of q and q + 1 blocks, the longer ones in a row around the end, 0 to 2 fewer on first and last."""
+    found = set()
+    for cut in all_cuts(blocks, count):
+        for first, last in itertools.product(range(3), repeat=2):
+            full = list(cut)
+            full[0] += first
+            full[-1] += last
+            low, high = min(full), max(full)
+            steps = sum(full[i] != full[i - 1] for i in range(count))  # a row around the end has two ends
+            if high - low <= 1 and steps <= 2:
+                found.add(cut)
+    return found
+
+
+def recomputes(cut: tuple[int, ...], words: list[str], vpp: int) -> Iterator[Recompute]:
+    """`none`, `selective:scopes`, and `full:K` with one K, or one per stage when there is one chunk a rank."""
+    for word in words:
+        kind, _, detail = word.partition(":")
+        if kind in ("none", "selective"):
+            yield Recompute(tuple(detail.split("+")) if detail else ())
+        elif detail == "K, one K for all stages":
+            yield from (Recompute((), k) for k in range(1, max(cut) + 1))
+        elif vpp > 1:
+            counts = (tuple(min(k, n) for n in cut) for k in range(1, max(cut) + 1))
+            yield from (Recompute((), each) for each in counts)
+        else:
+            counts = itertools.product(*(range(n + 1) for n in cut))
+            yield from (Recompute((), each) for each in counts if any(each))
+
+
+def meshes(of: Situation, pins: dict[str, object]) -> Iterator[dict]:
+    """Every combination of axis values on all devices."""
+    values = axis_values(of)
+    for point in itertools.product(*([pins[axis]] if axis in pins else values[axis] for axis in AXES)):
+        mesh = dict(zip(AXES, point, strict=True))
+        inner = mesh["tp"] * mesh["cp"] * mesh["pp"]
+        dp, left = divmod(of.cluster.num_devices, inner)
+        if left or dp % mesh["dp_replicate"] or of.job.global_batch % (dp * mesh["mbs"]):
+            continue
+        if (mesh["vpp"] > 1) != (mesh["schedule"] == "interleaved") or (mesh["sp"] and mesh["tp"] == 1):
+            continue
+        yield mesh | {"dp": dp, "dp_shard": dp // mesh["dp_replicate"]}
+
+
+def strategies(of: Situation, pins: dict[str, object], words: list[str]) -> Iterator[Strategy]:
+    """The whole space, legal or not."""
+    for mesh in meshes(of, pins):
+        count = mesh["pp"] * mesh["vpp"]
+        cuts = (all_cuts if mesh["vpp"] == 1 else nearly_even_cuts)(of.model.num_blocks, count)
+        for cut in sorted(cuts):
+            for recompute in recomputes(cut, words, mesh["vpp"]):
+                rest = mesh | {"schedule": ScheduleName(mesh["schedule"])}
+                yield Strategy(**rest, recompute=recompute, stages=cut)
+
+
+# ---------------------------------------------------------------- random requests
+
+
+def random_model(rng: random.Random) -> dict:
+    """A layers file of 2 to 6 blocks of one or two kinds."""
+    heads = rng.choice((2, 4, 6))
+    attention = {"heads": heads, "kv_heads": rng.choice((1, 2, heads)), "head_dim": 64}
+    dense = {"kind": "dense", "attention": attention, "mlp": {"width": rng.choice((512, 1536, 4096))}}
+    second = {"kind": "wide", "attention": attention, "mlp": {"width": rng.choice((2048, 8192))}}
+    if rng.random() < 0.35:
+        moe = {"experts": rng.choice((2, 4)), "top_k": rng.choice((1, 2)), "width": rng.choice((512, 2048))}
+        second = {"kind": "moe", "attention": attention, "moe": moe}
+    counts = rng.choice(((2, 0), (3, 0), (5, 0), (1, 1), (2, 1), (1, 3), (3, 3)))
+    layers = [entry | {"count": n} for entry, n in zip((dense, second), counts, strict=True) if n]
+    return {
+        "layers_file": 1,
+        "name": "small",
+        "hidden_size": rng.choice((256, 1024)),
+        "vocab_size": rng.choice((1000, 32_000)),
+        "tied_embeddings": rng.random() < 0.3,
+        "layers": layers,
+    }
+
+
+def with_capacity(of: Situation, capacity_bytes: float) -> Situation:
+    """The same request on devices of another size."""
+    cluster = of.cluster
+    size = cluster.device.capacity_bytes.model_copy(update={"value": capacity_bytes})
+    device = cluster.device.model_copy(update={"capacity_bytes": size})
+    group = cluster.groups[0].model_copy(update={"device": device})
+    return situate(of.model, cluster.model_copy(update={"groups": (group,)}), of.job_request)
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A request, what is pinned, and the space in words with every strategy of it."""
+
+    situation: Situation
+    search: SearchRequest
+    space: list[Strategy]
+
+
+def words_of(of: Situation, search: SearchRequest) -> list[str]:
+    """The recompute of the space as a certificate words it."""
+    return list(make_plan(of, search).certificate.space["recompute"])  # type: ignore[call-overload]
+
+
+def legal_mesh(of: Situation, rng: random.Random) -> dict[str, object]:
+    """Axis values of some mesh that keeps every rule, of any mesh where none does."""
+    found = list(meshes(of, {}))
+    rng.shuffle(found)
+    for mesh in found:
+        count = mesh["pp"] * mesh["vpp"]
+        cut = min(all_cuts(of.model.num_blocks, count), default=None)
+        rest = mesh | {"schedule": ScheduleName(mesh["schedule"])}
+        if cut and not of.engine.violations(
+            Facts(of.model, of.cluster, of.job), Strategy(**rest, recompute=Recompute(), stages=cut)
+        ):
+            return {axis: mesh[axis] for axis in AXES}
+    return {axis: values[0] for axis, values in axis_values(of).items()}
+
+
+def random_instance(rng: random.Random, most: int) -> Instance:
+    """A random request, pinned axis by axis until its space has at most `most` strategies; memory often binds."""
+    model = read_model(random_model(rng))
+    cluster = load_preset("dgx-h100", rng.choice((1, 2, 3, 4, 4, 6, 8)))
+    job = JobRequest(
+        seq_len=rng.choice((512, 2048)),
+        global_batch=rng.choice((2, 4, 6, 8, 12, 16)),
+        engine=rng.choice(("megatron", "megatron", "torch", "torch", "fsdp2", "ddp")),
+    )
+    of = situate(model, cluster, job)
+    anchor = legal_mesh(of, rng)
+    words = words_of(of, SearchRequest(pins=anchor))
+    pins: dict[str, object] = {}
+    space = list(itertools.islice(strategies(of, pins, words), most + 1))
+    while len(space) > most:
+        axis = rng.choice([a for a in (*AXES, "recompute") if a not in pins])
+        pins[axis] = rng.choice(("none", "selective:layernorm")) if axis == "recompute" else anchor[axis]
+        words = [str(pins["recompute"])] if "recompute" in pins else words
+        space = list(itertools.islice(strategies(of, pins, words), most + 1))
+    gap = rng.choice((1e-3, 1e-6, 0.0))
+    search = SearchRequest(pins=pins, gap=gap, seed=rng.randrange(1000))
+    sample = [
+        p for p in evaluate_many(of, rng.sample(space, min(6, len(space)))) if isinstance(p, Prediction)
+    ]
+    if sample and rng.random() < 0.8:
+        used = rng.choice(sample).memory.device_used_bytes
+        of = with_capacity(of, used * rng.choice((0.8, 0.97, 1.02, 1.05, 1.1)))
+    return Instance(of, search, space)
+
+
+# ---------------------------------------------------------------- agreement
+
+
+def check(instance: Instance) -> str:
+    """Compare with brute force; the status of the plan."""
+    found = make_plan(instance.situation, instance.search)
+    outcomes = evaluate_many(instance.situation, instance.space)
+    steps = [p.step_s for p in outcomes if isinstance(p, Prediction) and p.verdict == "fits"]
+    if not steps:
+        assert found.status == "infeasible"
+        assert found.best is None
+        return found.status
+    agrees(found, min(steps), instance.search.gap)
+    return found.status
+
+
+def agrees(found: PlanResult, brute_s: float, gap: float) -> None:
+    """Best and bound stand where the certificate says, around the optimum."""
+    certificate = found.certificate
+    assert found.status == "optimal"
+    assert found.best is not None
+    assert certificate.lower_bound_s is not None
+    assert found.best.step_s <= brute_s / (1.0 - gap) * (1.0 + ROUNDING)
+    assert certificate.lower_bound_s <= brute_s * (1.0 + ROUNDING)
+    assert certificate.lower_bound_s <= found.best.step_s
+    assert found.best.step_s * (1.0 - gap) <= certificate.lower_bound_s * (1.0 + ROUNDING)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_plan_is_the_best_of_its_space(seed):
+    rng = random.Random(seed)
+    statuses = [check(random_instance(rng, most=80)) for _ in range(22)]
+    assert "optimal" in statuses
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_the_plan_is_the_best_of_a_larger_space(seed):
+    rng = random.Random(100 + seed)
+    for _ in range(5):
+        check(random_instance(rng, most=3000))
+
+
+@pytest.mark.parametrize("engine", ["megatron", "torch", "fsdp2", "ddp"])
+def test_the_certificate_lists_the_same_axis_values(engine):
+    rng = random.Random(5)
+    for _ in range(3):
+        model, cluster = read_model(random_model(rng)), load_preset("dgx-h100", rng.choice((1, 4, 6)))
+        of = situate(model, cluster, JobRequest(seq_len=2048, global_batch=12, engine=engine))
+        space = make_plan(of, SearchRequest()).certificate.space
+        assert {axis: space[axis] for axis in AXES} == axis_values(of)
+
+
+def test_both_answers_and_a_binding_memory_occur():
+    rng = random.Random(0)
+    statuses = [check(random_instance(rng, most=40)) for _ in range(30)]
+    assert statuses.count("infeasible") >= 2
+    assert statuses.count("optimal") >= 15
