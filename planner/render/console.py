@@ -1,5 +1,7 @@
 """The console, tables and bars that every view shares."""
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -15,9 +17,17 @@ BAR_WIDTH: Final = 20
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 
 
+class _PipedConsole(Console):
+    """A console that leaves a closed pipe to the command line, whose exit code for it is not 1, "the answer is no"."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise what was caught; rich itself would exit with 1."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 def make_console() -> Console:
     """A console on standard output; colours on a terminal without NO_COLOR, a fixed width in a pipe."""
-    console = Console(highlight=False, soft_wrap=False, emoji=False)
+    console = _PipedConsole(highlight=False, soft_wrap=False, emoji=False)
     console.width = min(console.width, MAX_WIDTH) if sys.stdout.isatty() else PIPED_WIDTH
     return console
 
@@ -50,8 +60,9 @@ def print_table(console: Console, made: Table, title: str = "") -> None:
 
 
 def plain(text: object) -> str:
-    """Text from outside, with rich's markup made harmless."""
-    return escape(str(text))
+    """Text from outside, with rich's markup and characters that steer a terminal made harmless."""
+    shown = "".join(c if c.isprintable() or c == "\n" else "?" for c in str(text))
+    return escape(shown.encode("utf-8", "replace").decode("utf-8"))
 
 
 def _writes_blocks() -> bool:
