@@ -59,7 +59,7 @@ def stack_shard(model: ModelSpec, job: Job, stack_name: str, at: Shard) -> Shard
     """The shard point of a stack: its own positions, and those of the stack its cross-attention reads."""
     stacks = {stack.name: stack for stack in model.stacks}
     stack = stacks[stack_name]
-    own = float(job.length_of(stack.length))
+    own = float(stack.patches(at.image_size) or job.length_of(stack.length))
     context = own
     if stack.reads:
         context = float(job.length_of(stacks[stack.reads[0]].length))

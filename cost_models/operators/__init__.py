@@ -7,8 +7,9 @@ from pydantic import Field
 from cost_models.operators.attention import Attention
 from cost_models.operators.convolution import BatchNorm, Conv2d, Pool
 from cost_models.operators.elementwise import Activation, Residual, Rope, Scale
-from cost_models.operators.embedding import Embedding, IdleWeights
+from cost_models.operators.embedding import Embedding, IdleWeights, PositionTable
 from cost_models.operators.linear import Linear
+from cost_models.operators.linear_attention import LinearAttention
 from cost_models.operators.loss import ClassLoss, CrossEntropy, LmHead
 from cost_models.operators.moe import Combine, Dispatch, GroupedLinear, Router
 from cost_models.operators.norm import Norm
@@ -31,9 +32,11 @@ __all__ = [
     "IdleWeights",
     "Indexer",
     "Linear",
+    "LinearAttention",
     "LmHead",
     "Norm",
     "Pool",
+    "PositionTable",
     "Residual",
     "Rope",
     "Router",
@@ -57,9 +60,11 @@ AnyOperator = Annotated[
     | IdleWeights
     | Indexer
     | Linear
+    | LinearAttention
     | LmHead
     | Norm
     | Pool
+    | PositionTable
     | Residual
     | Rope
     | Router

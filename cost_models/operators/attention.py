@@ -46,6 +46,8 @@ class Attention(Operator):
     dropout: bool = False
     relative_buckets: int = 0
     sinks: bool = False
+    soft_cap: bool = False
+    """Scores pass through a scaled tanh (Gemma 2): inside a flash kernel for free, else one more tensor of scores."""
 
     def parameters(self) -> tuple[ParameterGroup, ...]:
         """Relative bias tables and attention sinks, where the layer has them."""
@@ -63,12 +65,13 @@ class Attention(Operator):
     def _attended(self, at: Shard) -> Num:
         """Mean number of keys a query looks at: half under a causal mask, at most the window."""
         keys = self._key_len(at)
-        if self.cross or not self.causal:
-            return np.minimum(keys, 2.0 * self.window) if self.window else keys
         if self.chunk:
             whole = np.floor(keys / self.chunk)
             rest = keys - whole * self.chunk
-            return (whole * self.chunk**2 + rest**2) / (2.0 * keys)
+            mean = (whole * self.chunk**2 + rest**2) / keys
+            return mean / 2.0 if self.causal else mean
+        if self.cross or not self.causal:
+            return np.minimum(keys, 2.0 * self.window) if self.window else keys
         if not self.window:
             return keys / 2.0
         window = np.minimum(self.window, keys)
@@ -124,13 +127,15 @@ class Attention(Operator):
         """Bytes of materialised scores moved forward and backward, the products' own included.
 
         Forward: written, read and written by the softmax, read. Backward: gradient written, softmax reads two
-        and writes one, products read three. Dropout reads, writes and keeps a byte; an fp32 softmax copies.
+        and writes one, products read three. Dropout reads, writes and keeps a byte; an fp32 softmax copies; a soft
+        cap reads and writes forward, reads two and writes one backward.
         """
         each = style.compute_bytes
         dropout = 2.0 * each + 1.0 if self.dropout and style.dropout else 0.0
         copies = 16.0 if style.softmax_fp32_copy else 0.0
         extra = dropout + copies
-        return scores * (4.0 * each + extra), scores * (7.0 * each + extra)
+        cap = each if self.soft_cap else 0.0
+        return scores * (4.0 * each + extra + 2.0 * cap), scores * (7.0 * each + extra + 3.0 * cap)
 
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
         """Flash: q, k, v, output and the fp32 log-sum-exp. Unfused: the probabilities (Korthikanti 2022, eq. 1)."""
@@ -146,6 +151,8 @@ class Attention(Operator):
             )
         scores = self._scores(at)
         held.append(Tensor(f"{self.name}.probabilities", scores))
+        if self.soft_cap:
+            held.append(Tensor(f"{self.name}.capped", scores))
         if style.softmax_fp32_copy:
             held.append(Tensor(f"{self.name}.probabilities_fp32", scores, DtypeRole.FP32))
         if self.dropout and style.dropout:

@@ -6,6 +6,7 @@ from cost_models.operators.base import (
     DtypeRole,
     Kernel,
     Operator,
+    ParameterGroup,
     Shard,
     Style,
     Tensor,
@@ -114,6 +115,14 @@ class Scale(Operator):
     family: Literal["scale"] = "scale"
     width: int
     reads: int = 1
+    weights: int = 0
+    """Learned vectors of `width`: 1 for a layer scale, 2 with a bias (ConvNeXt V2's response norm)."""
+
+    def parameters(self) -> tuple[ParameterGroup, ...]:
+        """The learned vectors, a full copy on every rank."""
+        if not self.weights:
+            return ()
+        return (ParameterGroup(f"{self.name}.weight", self.weights * self.width, matrix=False),)
 
     def elements_in(self, at: Shard) -> Num:
         """Elements on one rank, inside a tensor-parallel region."""

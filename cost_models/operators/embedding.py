@@ -86,6 +86,28 @@ class Embedding(Operator):
         )
 
 
+class PositionTable(Operator):
+    """Learned numbers that depend on position alone: added to the stream's `width` features, or (width 0) a bias
+    inside attention, or tokens of their own in front of the sequence."""
+
+    family: Literal["position_table"] = "position_table"
+    elements: int
+    width: int = 0
+
+    def parameters(self) -> tuple[ParameterGroup, ...]:
+        """One full copy on every tensor-parallel rank."""
+        return (ParameterGroup(f"{self.name}.weight", self.elements, matrix=False),)
+
+    def elements_in(self, at: Shard) -> Num:
+        """The features that it is added to."""
+        return at.sp_tokens * self.width
+
+    def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
+        """One addition; backward sums over the samples."""
+        moved = self.elements_in(at) * style.compute_bytes
+        return memory_kernels(2.0 * moved, moved)
+
+
 class IdleWeights(Operator):
     """Weights that a class holds and the forward pass never reads: stored, reduced and updated, no kernels."""
 

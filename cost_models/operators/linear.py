@@ -44,6 +44,8 @@ class Linear(Operator):
     parts: tuple[Part, ...]
     split: Literal["column", "row", "replicated"] = "column"
     bias: bool = False
+    unbiased: tuple[str, ...] = ()
+    """Parts without a bias although the linear has one (the keys of BEiT and Swin V2)."""
     fp32: bool = False
     communicates: bool = True
     """False where an earlier operator already moved the input (a second column-parallel reader of one gather)."""
@@ -96,6 +98,7 @@ class Linear(Operator):
                     matrix=False,
                 )
                 for p in self.parts
+                if p.name not in self.unbiased
             ]
         return tuple(groups)
 

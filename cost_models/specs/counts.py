@@ -79,11 +79,12 @@ def sequence_shard(
     found = next(each for each in model.stacks if each.name == stack)
     read = [each for each in model.stacks if each.name in found.reads]
     context = lengths.get(read[0].length, seq_len) if read else 0
+    side = image_size or model.image_size
     return Shard(
         sequences=1.0,
-        seq_len=float(lengths.get(found.length, seq_len)),
+        seq_len=float(found.patches(side) or lengths.get(found.length, seq_len)),
         context_len=float(context),
-        image_size=image_size or model.image_size,
+        image_size=side,
     )
 
 

@@ -70,6 +70,16 @@ class Stack(Frozen):
     """Which job value gives its positions: seq_len, decoder_seq_len, or image_size."""
     reads: tuple[str, ...] = ()
     """Stacks whose final output its layers read (cross-attention), so that the tensor travels with the pipeline."""
+    patch_size: Annotated[int, Field(ge=0, le=65_536)] = 0
+    """Above 0: positions are squares of the image of so many pixels a side, whatever `length` says."""
+    extra_positions: Annotated[int, Field(ge=0, le=65_536)] = 0
+    """Positions beside the patches: class token, distillation token, registers."""
+
+    def patches(self, image_size: int) -> int:
+        """Positions of an image of this side in pixels; 0 where the stack has no patches."""
+        if not self.patch_size:
+            return 0
+        return (image_size // self.patch_size) ** 2 + self.extra_positions
 
 
 class Assumed(Frozen):

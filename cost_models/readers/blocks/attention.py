@@ -49,9 +49,13 @@ class AttentionShape(Frozen):
     """Features of a value head, 0: as head_dim."""
     sinks: bool = False
     """A learned logit per head that takes part in the softmax (gpt-oss)."""
+    soft_cap: bool = False
+    """Scores are bounded by a scaled tanh (Gemma 2)."""
     gate: Width = 0
     """Sigmoid gates on the output, computed from the input: 0 none, 1 per head, value_dim one per feature."""
     gate_bias: bool = False
+    key_bias: bool = True
+    """False: queries and values have a bias, keys have none (BEiT, Swin V2)."""
 
     @property
     def key_heads(self) -> int:
@@ -93,7 +97,14 @@ def attention_branch(shape: AttentionShape, hidden: int, source: str) -> Branch:
         Part(name="v", features=keys * v_dim, max_shards=keys),
     )
     found: list[Operator] = [
-        Linear(name="qkv", inputs=(source,), in_features=hidden, parts=parts, bias=shape.qkv_bias)
+        Linear(
+            name="qkv",
+            inputs=(source,),
+            in_features=hidden,
+            parts=parts,
+            bias=shape.qkv_bias,
+            unbiased=() if shape.key_bias else ("k",),
+        )
     ]
     if shape.qk_norm:
         found += [_qk_norm(shape, "q", heads), _qk_norm(shape, "k", keys, max_shards=keys)]
@@ -114,6 +125,7 @@ def attention_branch(shape: AttentionShape, hidden: int, source: str) -> Branch:
             dropout=shape.dropout,
             relative_buckets=shape.relative_buckets,
             sinks=shape.sinks,
+            soft_cap=shape.soft_cap,
         )
     )
     if shape.gate:

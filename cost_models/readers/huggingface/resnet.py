@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cost_models.operators import BatchNorm, ClassLoss, Conv2d, Linear, Pool
+from cost_models.operators import BatchNorm, Conv2d, Pool
 from cost_models.operators.base import Operator
-from cost_models.operators.linear import Part
 from cost_models.readers.blocks.layers import layer_kind, runs
 from cost_models.readers.huggingface.config import MAX_LAYERS, Config, Default, options, sizes
+from cost_models.readers.huggingface.vision import class_labels, classifier
 from cost_models.specs.model import Layer, LayerKind, ModelSpec, Role, Stack
 
 BOTTLENECK_REDUCTION = 4
@@ -128,7 +128,7 @@ def read_resnet(raw: Mapping[str, object], name: str) -> ModelSpec:
             "depths", f"depths add up to {sum(depths)} blocks; use at most {MAX_LAYERS}"
         )
     kinds, order, downsample = _stages(config, widths, depths)
-    labels = _labels(config, raw)
+    labels = class_labels(config, raw)
     embedding = config.integer("embedding_size")
     kinds["embedding"] = layer_kind("embedding", _stem(config, embedding), embedding)
     kinds["embedding"] = _spatial(kinds["embedding"], STEM_STRIDE)
@@ -188,14 +188,6 @@ def _stages(
     return kinds, order, downsample
 
 
-def _labels(config: Config, raw: Mapping[str, object]) -> int:
-    """Classes: num_labels, or the length of id2label."""
-    names = raw.get("id2label")
-    if not config.states("num_labels") and isinstance(names, Mapping):
-        return len(names)
-    return config.count("num_labels")
-
-
 def _stem(config: Config, width: int) -> tuple[Operator, ...]:
     channels = (config.integer("num_channels", high=MAX_LAYERS), width)
     return (
@@ -210,14 +202,5 @@ def _stem(config: Config, width: int) -> tuple[Operator, ...]:
 def _head(width: int, downsample: int, labels: int) -> tuple[Operator, ...]:
     return (
         Pool(name="average", kind="average", channels=width, downsample=downsample),
-        Linear(
-            name="classifier",
-            inputs=("average",),
-            in_features=width,
-            parts=(Part(name="weight", features=labels),),
-            split="replicated",
-            bias=True,
-            per_sample=True,
-        ),
-        ClassLoss(name="loss", inputs=("classifier",), classes=labels),
+        *classifier("average", width, labels),
     )
