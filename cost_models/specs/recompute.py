@@ -7,6 +7,7 @@ from typing import Final
 from cost_models.errors import IllegalStrategy, Violation
 
 ALL_LAYERS = -1
+MAX_SCOPES: Final = 64
 _COUNT: Final = re.compile(r"[0-9]{1,18}")
 _FORMS: Final = ("none", "selective", "selective:core_attn+mlp", "full", "full:K", "full:K0+K1+…")
 
@@ -63,8 +64,8 @@ def _base_scopes(text: str, default_scopes: tuple[str, ...]) -> tuple[str, ...] 
         return () if text == "none" else default_scopes
     kind, colon, detail = text.partition(":")
     scopes = tuple(detail.split("+"))
-    is_list = kind == "selective" and colon and all(scopes) and len(set(scopes)) == len(scopes)
-    return scopes if is_list else None
+    is_list = kind == "selective" and colon and all(scopes) and len(scopes) <= MAX_SCOPES
+    return scopes if is_list and len(set(scopes)) == len(scopes) else None
 
 
 def _full_count(detail: str) -> int | tuple[int, ...] | None:

@@ -42,6 +42,7 @@ def test_a_form_is_read_and_written_back(text: str) -> None:
         "full:2/",
         "selective:",
         "selective:a+a",
+        "selective:" + "+".join(map(str, range(65))),
         "selective:a+",
         "selective/none",
     ],
