@@ -64,6 +64,7 @@ def read_gemma2(raw: Mapping[str, object], name: str) -> ModelSpec:
     decoder = read_decoder(config, name)
     bias = config.flag("attention_bias")
     full = attention_shape(config, decoder, qkv_bias=bias, out_bias=bias, causal=_causal(config))
+    full = full.model_copy(update={"soft_cap": config.raw("attn_logit_softcapping") is not None})
     order = attention_order(config, decoder.layers, lambda layer: layer % 2 == 0)
     window = config.integer("sliding_window") if "sliding" in order else 0
     sliding = full.model_copy(update={"window": window})

@@ -8,6 +8,7 @@ import pytest
 
 from cost_models.errors import InvalidModel
 from cost_models.operators import Attention, Norm, Rope
+from cost_models.operators.base import Shard, Style
 from cost_models.readers import read_model
 from cost_models.specs.counts import count_parameters, forward_flops, layer_parameters
 from cost_models.specs.model import ModelSpec, Role
@@ -69,6 +70,22 @@ def test_a_window_costs_fewer_flops_than_a_full_layer():
     wide = read_model({"model_type": "gemma2", "layer_types": ["full_attention"] * 26})
     saved = 13 * 2 * 8192 * (4096 - (4096 - 4096**2 / 16384)) * 8 * 512
     assert forward_flops(wide, 8192) - forward_flops(model, 8192) == pytest.approx(saved)
+
+
+def test_a_soft_cap_keeps_one_more_tensor_of_scores_outside_a_flash_kernel():
+    attention = operator(read_model({"model_type": "gemma2"}), "full", "core_attention")
+    assert isinstance(attention, Attention) and attention.soft_cap
+    plain = attention.model_copy(update={"soft_cap": False})
+    at = Shard(sequences=1.0, seq_len=512.0, context_len=0.0)
+
+    def kept(operator: Attention, style: Style) -> float:
+        return sum(float(tensor.elements) for tensor in operator.saved(at, style))
+
+    # 8 heads x 512 x 512, as autograd keeps the tanh's output in Gemma 2 of transformers 5.24
+    unfused = Style(flash_attention=False)
+    assert kept(attention, unfused) - kept(plain, unfused) == 8 * 512 * 512
+    flash = Style(flash_attention=True)
+    assert kept(attention, flash) == kept(plain, flash)
 
 
 def test_rotation_covers_a_part_of_each_head_and_some_layers_have_none():
