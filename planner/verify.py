@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
-from cost_models.chunk import chunk_costs
+from cost_models.chunk import MeshCosts, chunk_costs
 from cost_models.mesh import batch_of, mesh_key
 from cost_models.mesh_costs import batch_rules, mesh_costs
-from cost_models.schedule import PipelineDurations, simulate
+from cost_models.schedule import Phase, PipelineDurations, operations, simulate
 from cost_models.specs.strategy import Strategy
 from cost_models.step import virtual_stage
 from planner.errors import VerificationFailed
@@ -30,10 +30,16 @@ def verify(context: Context, prediction: Prediction) -> None:
     total = math.fsum(prediction.breakdown_s.values())
     _equal("the breakdown's sum", total, prediction.step_s)
     _equal("the simulated step", simulated_step_s(context, strategy), prediction.step_s)
-    for stage in prediction.memory.stages:
+    for stage, walked in zip(prediction.memory.stages, walked_bytes(context, strategy), strict=True):
         _equal(f"stage {stage.stage}'s causes", math.fsum(stage.by_cause.values()), stage.allocated_bytes)
+        _equal(f"stage {stage.stage}'s walked bytes", walked, stage.allocated_bytes)
         if stage.allocated_bytes > prediction.memory.peak_allocated_bytes * (1.0 + RELATIVE_TOLERANCE):
             raise VerificationFailed(f"stage {stage.stage} exceeds the stated peak")
+    allowed = ("fits", "at_risk") if context.pricer.allow_at_risk else ("fits",)
+    if prediction.verdict not in allowed:
+        raise VerificationFailed(
+            f"memory: {prediction.verdict}, but only {' or '.join(allowed)} is asked for"
+        )
 
 
 def _facts(context: Context, strategy: Strategy) -> dict[str, bool]:
@@ -54,11 +60,42 @@ def _facts(context: Context, strategy: Strategy) -> dict[str, bool]:
     }
 
 
+def _mesh_of(context: Context, strategy: Strategy) -> MeshCosts:
+    """Costs of the layers under one strategy."""
+    priced = context.pricer.price(batch_of([strategy], mesh_key(strategy)))
+    return mesh_costs(context.pricer, priced, batch_rules(context.pricer, priced), 0)
+
+
+def walked_bytes(context: Context, strategy: Strategy) -> list[float]:
+    """Peak bytes of every rank, its operation list walked forward by forward and backward by backward."""
+    mesh = _mesh_of(context, strategy)
+    table, starts = mesh.table, np.concatenate(([0], np.cumsum(strategy.stages)))
+    full, last = strategy.full_layers(), len(strategy.stages) - 1
+    peaks: list[float] = []
+    for rank, listed in enumerate(operations(mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)):
+        at_rest, stepping, highest = mesh.rules.rank_constant_bytes, 0.0, 0.0
+        saved = [0.0] * mesh.vpp
+        for chunk in range(mesh.vpp):
+            stage = chunk * mesh.pp + rank
+            first, stop = int(starts[stage]) + (stage > 0), int(starts[stage + 1]) + 1 + (stage == last)
+            for row in reversed(range(first, stop)):  # behind a row nothing of the chunk is freed yet
+                again = 1 <= row - int(starts[stage]) <= full[stage]
+                kept = (table.full_saved_bytes if again else table.saved_bytes)[row]
+                instant = (table.full_transient_bytes if again else table.transient_bytes)[row]
+                highest = max(highest, float(instant) - saved[chunk])
+                saved[chunk] += float(kept)
+                at_rest += float(table.static_parts_bytes[:, row].sum())
+                stepping += float(table.step_transient_bytes[row])
+        held = np.cumsum(
+            [saved[op.chunk] if op.phase is Phase.FORWARD else -saved[op.chunk] for op in listed]
+        )
+        peaks.append(at_rest + max(float(held.max()) + highest, stepping))
+    return peaks
+
+
 def simulated_step_s(context: Context, strategy: Strategy) -> float:
     """The step from the whole operation graph, without extending cycles."""
-    batch = batch_of([strategy], mesh_key(strategy))
-    priced = context.pricer.price(batch)
-    mesh = mesh_costs(context.pricer, priced, batch_rules(context.pricer, priced), 0)
+    mesh = _mesh_of(context, strategy)
     where = virtual_stage(mesh.pp, mesh.vpp)
     bounds = np.concatenate(([0], np.cumsum(np.asarray(strategy.stages, dtype=np.int64))))
     full = np.asarray(strategy.full_layers(), dtype=np.int64)[where]
