@@ -8,7 +8,7 @@ import numpy as np
 
 from cost_models.errors import Violation
 from cost_models.mesh import Bool, Int, MeshBatch
-from cost_models.operators import Activation, Attention, GroupedLinear, StateSpaceScan
+from cost_models.operators import Activation, Attention, GroupedLinear, LinearAttention, StateSpaceScan
 from cost_models.operators.base import Operator
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.job import Job
@@ -31,8 +31,10 @@ class Facts:
 
     @cached_property
     def heads(self) -> tuple[int, ...]:
-        """Different numbers of attention (and state-space) heads."""
-        found = {op.heads for op in self.operators if isinstance(op, Attention | StateSpaceScan)}
+        """Different numbers of attention (and state-space, and linear attention's) heads."""
+        mixers = Attention | LinearAttention | StateSpaceScan
+        found = {op.heads for op in self.operators if isinstance(op, mixers)}
+        found |= {op.key_heads for op in self.operators if isinstance(op, LinearAttention)}
         return tuple(sorted(found))
 
     @cached_property

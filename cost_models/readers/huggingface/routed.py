@@ -5,23 +5,39 @@ from collections.abc import Mapping, Sequence
 from cost_models.operators.base import Operator
 from cost_models.readers.blocks.attention import AttentionShape, LatentAttentionShape, attention_sublayer
 from cost_models.readers.blocks.feed_forward import MlpShape, MoeShape, feed_forward_sublayer
-from cost_models.readers.blocks.stream import Stream, chain
+from cost_models.readers.blocks.linear_attention import (
+    DeltaNetShape,
+    LightningShape,
+    linear_attention_sublayer,
+)
+from cost_models.readers.blocks.stream import Builder, Stream, chain
 from cost_models.readers.huggingface.common import check_experts, rope_semantics
 from cost_models.readers.huggingface.config import Config, Scalar
 
-Shapes = tuple[AttentionShape | LatentAttentionShape, MlpShape | MoeShape]
-"""The attention and the feed-forward of one kind of block."""
+Mixer = AttentionShape | LatentAttentionShape | DeltaNetShape | LightningShape
+Shapes = tuple[Mixer, MlpShape | MoeShape]
+"""The token mixer and the feed-forward of one kind of block."""
+
+MIXER_TYPES: Mapping[str, str] = {"linear_attention": "linear", "full_attention": "full"}
+"""Values of layer_types in families with linear attention, and the words used here."""
 
 FEED_FORWARD_TYPES: Mapping[str, str] = {"dense": "dense", "sparse": "moe"}
 """Values of mlp_layer_types, and the words used here."""
 
 
 def build_kinds(stream: Stream, shapes: Mapping[str, Shapes]) -> dict[str, tuple[Operator, ...]]:
-    """Operators of each kind of block: attention, then feed-forward, each with its norm and residual."""
+    """Operators of each kind of block: mixer, then feed-forward, each with its norm and residual."""
     return {
-        kind: chain(attention_sublayer(stream, attention), feed_forward_sublayer(stream, feed_forward))
-        for kind, (attention, feed_forward) in shapes.items()
+        kind: chain(mixer_sublayer(stream, mixer), feed_forward_sublayer(stream, feed_forward))
+        for kind, (mixer, feed_forward) in shapes.items()
     }
+
+
+def mixer_sublayer(stream: Stream, mixer: Mixer) -> Builder:
+    """A builder for `chain`: norm, token mixer of any sort, residual."""
+    if isinstance(mixer, DeltaNetShape | LightningShape):
+        return linear_attention_sublayer(stream, mixer)
+    return attention_sublayer(stream, mixer)
 
 
 def read_experts(

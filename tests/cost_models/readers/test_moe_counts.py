@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cost_models.errors import InvalidModel
 from cost_models.readers import read_model
 from cost_models.specs.counts import count_parameters, layer_parameters
 from cost_models.specs.model import ModelSpec, Role
@@ -33,3 +34,74 @@ def test_counts_equal_the_built_model(row):
     if row["active"] is not None:
         assert counts.active == row["active"]
     assert sorted(runs_by_stack(model)) == sorted(row["layers"])
+
+
+def test_minimax_layers_in_turn():
+    model = read_model({"model_type": "minimax"})
+    kinds = {kind: layer_parameters(each) for kind, each in model.kinds.items()}
+    # Lightning: q, k, v, gate and output of 4096 x 4096 and a norm of 4096; full: q and output, k and v of 1024.
+    assert kinds["moe_linear"] - kinds["moe_full"] == 5 * 4096**2 + 4096 - (2 * 4096**2 + 2 * 4096 * 1024)
+    # 8 experts of 3 x 4096 x 14336, their router, two norms, full attention
+    assert kinds["moe_full"] == 8 * 3 * 4096 * 14336 + 8 * 4096 + 2 * 4096 + 2 * 4096**2 + 2 * 4096 * 1024
+    assert [layer.kind for layer in model.layers][1:3] == ["moe_full", "moe_linear"]
+
+
+def test_granite_without_its_shared_expert_is_granitemoe():
+    plain, shared = read_model({"model_type": "granitemoe"}), read_model({"model_type": "granitemoeshared"})
+    assert count_parameters(plain) == count_parameters(shared)
+
+
+def test_deepseek_v32_is_v3_with_an_indexer_in_every_layer():
+    v3, v32 = read_model({"model_type": "deepseek_v3"}), read_model({"model_type": "deepseek_v32"})
+    # queries 1536 -> 64 x 128, one key head and its LayerNorm, 64 weights
+    indexer = 1536 * 64 * 128 + 7168 * 128 + 2 * 128 + 7168 * 64
+    assert count_parameters(v32).parameters - count_parameters(v3).parameters == 61 * indexer
+
+
+def test_layers_that_share_an_indexer_are_a_kind_of_their_own():
+    config = {"model_type": "glm_moe_dsa", "num_hidden_layers": 8, "index_topk_freq": 4}
+    model = read_model(config)
+    order = [layer.kind for layer in model.layers if layer.role is Role.BLOCK for _ in range(layer.count)]
+    # from offset 2 on every fourth layer chooses: layers 0, 1 and 5
+    assert order == ["dense", "dense", "dense_shared", *["moe_shared"] * 2, "moe", *["moe_shared"] * 2]
+    indexer = 2048 * 32 * 128 + 6144 * 128 + 2 * 128 + 6144 * 32
+    sizes = {kind: layer_parameters(each) for kind, each in model.kinds.items()}
+    assert sizes["moe"] - sizes["moe_shared"] == indexer
+    pattern = read_model({"model_type": "glm_moe_dsa", "num_hidden_layers": 4, "index_topk_pattern": "FFSF"})
+    assert [layer.kind for layer in pattern.layers if layer.role is Role.BLOCK] == [
+        "dense",
+        "dense_shared",
+        "moe",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        ({"model_type": "gpt_oss", "num_experts_per_tok": 200}, "num_experts_per_tok"),
+        ({"model_type": "glm4_moe", "first_k_dense_replace": 99}, "first_k_dense_replace"),
+        ({"model_type": "dbrx", "attn_config": {"kv_n_heads": 3}}, "n_heads"),
+        ({"model_type": "dbrx", "tie_word_embeddings": True}, "tie_word_embeddings"),
+        ({"model_type": "dbrx", "ffn_config": 3}, "ffn_config"),
+        ({"model_type": "olmoe", "head_dim": 64}, "head_dim"),
+        ({"model_type": "llama4_text", "no_rope_layers": [1, 0]}, "no_rope_layers"),
+        ({"model_type": "qwen3_next", "linear_num_value_heads": 24}, "linear_num_value_heads"),
+        ({"model_type": "minimax", "attn_type_list": [0, 1]}, "attn_type_list"),
+        ({"model_type": "glm_moe_dsa", "index_topk_pattern": "FSX"}, "index_topk_pattern"),
+        ({"model_type": "glm_moe_dsa", "q_lora_rank": None}, "q_lora_rank"),
+        (
+            {
+                "model_type": "glm4_moe_lite",
+                "num_hidden_layers": 2,
+                "first_k_dense_replace": 2,
+                "mlp_layer_types": ["dense", "sparse"],
+            },
+            "mlp_layer_types",
+        ),
+    ],
+)
+def test_contradictions_are_refused_with_the_key(config, key):
+    with pytest.raises(InvalidModel) as caught:
+        read_model(config)
+    assert caught.value.pointer == f"/{key}"
+    assert "; " in caught.value.detail

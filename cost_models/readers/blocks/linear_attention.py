@@ -1,0 +1,120 @@
+"""Mixers of linear attention: Qwen's gated delta net and MiniMax's lightning attention."""
+
+from cost_models.operators import Activation, CausalConv, Linear, LinearAttention, Norm
+from cost_models.operators.base import Operator
+from cost_models.operators.linear import Part
+from cost_models.readers.blocks.stream import Branch, Builder, Size, Stream, column, row, sublayer
+from cost_models.specs.base import Frozen
+
+
+class DeltaNetShape(Frozen):
+    """A gated delta net: heads of values, fewer heads of keys, a short convolution before them."""
+
+    heads: Size
+    key_heads: Size
+    key_dim: Size
+    value_dim: Size
+    kernel_size: Size = 4
+    chunk: Size = 64
+
+
+class LightningShape(Frozen):
+    """Lightning attention with fixed decays: as many heads of keys as of values, all of head_dim."""
+
+    heads: Size
+    head_dim: Size
+    function: str = "silu"
+    chunk: Size = 256
+
+
+def delta_net_branch(shape: DeltaNetShape, hidden: int, source: str) -> Branch:
+    """One linear to q, k, v, output gate z, step b and decay a; convolution; delta rule; gated norm; output."""
+    keys, values = shape.key_heads * shape.key_dim, shape.heads * shape.value_dim
+    parts = (
+        Part(name="q", features=keys),
+        Part(name="k", features=keys),
+        Part(name="v", features=values),
+        Part(name="z", features=values),
+        Part(name="b", features=shape.heads),
+        Part(name="a", features=shape.heads),
+    )
+    found: tuple[Operator, ...] = (
+        Linear(name="in_proj", inputs=(source,), in_features=hidden, parts=parts),
+        CausalConv(
+            name="conv",
+            inputs=("qkv_raw",),
+            channels=2 * keys + values,
+            kernel_size=shape.kernel_size,
+            bias=False,
+        ),
+        Activation(name="conv_act", inputs=("conv",), function="silu", width=2 * keys + values),
+        LinearAttention(
+            name="delta_rule",
+            inputs=("q", "k", "v"),
+            heads=shape.heads,
+            key_heads=shape.key_heads,
+            qk_dim=shape.key_dim,
+            v_dim=shape.value_dim,
+            chunk=shape.chunk,
+            delta=True,
+            gated=True,
+        ),
+        Norm(
+            name="gated_norm",
+            inputs=("delta_rule",),
+            width=shape.value_dim,
+            groups=shape.heads,
+            sharded=True,
+        ),
+        Activation(name="gate", inputs=("gated_norm", "z"), function="silu", width=values, gated=True),
+        row("out_proj", "gate", values, hidden),
+    )
+    return Branch(found, ("out_proj",))
+
+
+def lightning_branch(shape: LightningShape, hidden: int, source: str) -> Branch:
+    """q, k, v through an activation; decayed attention; a norm over all heads; sigmoid gate; output."""
+    width = shape.heads * shape.head_dim
+    parts = tuple(Part(name=name, features=width) for name in ("q", "k", "v"))
+    found: tuple[Operator, ...] = (
+        Linear(name="qkv", inputs=(source,), in_features=hidden, parts=parts),
+        Activation(name="qkv_act", inputs=("qkv",), function=shape.function, width=3 * width),
+        LinearAttention(
+            name="lightning",
+            inputs=("q", "k", "v"),
+            heads=shape.heads,
+            key_heads=shape.heads,
+            qk_dim=shape.head_dim,
+            v_dim=shape.head_dim,
+            chunk=shape.chunk,
+        ),
+        Norm(
+            name="lightning_norm",
+            inputs=("lightning",),
+            width=shape.head_dim,
+            groups=shape.heads,
+            sharded=True,
+            shared_weight=False,
+        ),
+        column("output_gate", source, hidden, width).model_copy(update={"communicates": False}),
+        Activation(
+            name="gate",
+            inputs=("lightning_norm", "output_gate"),
+            function="sigmoid",
+            width=width,
+            gated=True,
+        ),
+        row("out_proj", "gate", width, hidden),
+    )
+    return Branch(found, ("out_proj",))
+
+
+def linear_attention_sublayer(stream: Stream, shape: DeltaNetShape | LightningShape) -> Builder:
+    """A builder for `chain`: norm, mixer of linear attention, residual."""
+
+    def branch(source: str) -> Branch:
+        if isinstance(shape, DeltaNetShape):
+            return delta_net_branch(shape, stream.hidden, source)
+        return lightning_branch(shape, stream.hidden, source)
+
+    return lambda source: sublayer(stream, "attn", source, branch)
