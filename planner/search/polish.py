@@ -6,7 +6,7 @@ with it the lower bound of the certificate, which is never above the best step.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -36,6 +36,9 @@ class Polish:
     as_searched: AsSearched
     takes: Callable[[Recompute], bool]
     scopes: tuple[str, ...]
+    priced: dict[Strategy, MeshCosts] = field(
+        default_factory=dict
+    )  # by strategy without stages and full recompute
 
     def improved(self, strategy: Strategy) -> Reached | None:
         """The end of the steps from a strategy, and its step; None if nothing fits."""
@@ -52,17 +55,22 @@ class Polish:
 
     def _reach(self, strategy: Strategy, max_moves: int) -> Reached | None:
         """Moves of single blocks under an unchanged recompute."""
-        batch = batch_of([strategy], mesh_key(strategy))
-        priced = self.pricer.price(batch)
-        costs = mesh_costs(self.pricer, priced, batch_rules(self.pricer, priced), 0)
-        mesh = self.as_searched(costs, strategy.recompute.scopes)
         rule = _rule(strategy.recompute)
-        found = improve(mesh, np.asarray([strategy.stages]), rule, max_moves=max_moves)
+        found = improve(self._mesh(strategy), np.asarray([strategy.stages]), rule, max_moves=max_moves)
         if found is None:
             return None
         full = strategy.recompute.full
         again = replace(strategy.recompute, full=found.full_layers if isinstance(full, tuple) else full)
         return replace(strategy, stages=found.stages, recompute=again), found.step_s
+
+    def _mesh(self, strategy: Strategy) -> MeshCosts:
+        """Costs of a strategy's mesh, priced once."""
+        key = replace(strategy, stages=(), recompute=Recompute(strategy.recompute.scopes))
+        if key not in self.priced:
+            priced = self.pricer.price(batch_of([strategy], mesh_key(strategy)))
+            costs = mesh_costs(self.pricer, priced, batch_rules(self.pricer, priced), 0)
+            self.priced[key] = self.as_searched(costs, strategy.recompute.scopes)
+        return self.priced[key]
 
     def _recomputes(self, now: Recompute) -> Iterator[Recompute]:
         """One scope more or less, and one fully recomputed block more or fewer, as far as the user allows."""
