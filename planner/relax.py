@@ -191,8 +191,11 @@ def _shortfall(closest: Prediction) -> str:
     stage = memory.stages[memory.worst_stage]
     causes = sorted(stage.by_cause.items(), key=lambda item: -item[1])[:3]
     parts = ", ".join(f"{format_bytes(size)} {cause}" for cause, size in causes)
+    short = f"{format_bytes(-memory.margin_bytes)} too much"
+    if memory.margin_bytes >= 0.0:
+        short = f"a risk of {closest.oom_probability:.0%} to run out of memory; --allow-at-risk takes it"
     return (
         f"nothing fits: the leanest layout found ({closest.strategy.mesh_text()}) needs "
         f"{format_bytes(memory.device_used_bytes)} of {format_bytes(memory.capacity_bytes)} on stage {stage.stage} "
-        f"({memory.peak_phase}), {format_bytes(max(-memory.margin_bytes, 0.0))} too much; of it {parts}"
+        f"({memory.peak_phase}), {short}; of it {parts}"
     )

@@ -154,15 +154,24 @@ class Engine(ABC):
             r.explain(facts, meshes.row(0), strategy) for r in self.rules() if r.broken(facts, meshes)[0]
         ]
         behind = stage_violations(facts, strategy, self.space(facts.model, facts.job))
-        if any(violation.rule == "layers_stages" for violation in found):
-            behind = tuple(violation for violation in behind if violation.rule != "stages_count")
-        return (*found, *behind)
+        return _without_echoes((*found, *behind))
 
     def check_strategy(self, facts: Facts, strategy: Strategy) -> None:
         """Raise IllegalStrategy where a rule is broken."""
         broken = self.violations(facts, strategy)
         if broken:
             raise IllegalStrategy(broken)
+
+
+_ECHOES = {"layers_stages": "stages_count", "batch": "schedule"}
+"""A broken rule and the one that then breaks for the same reason, with a misleading sentence."""
+
+
+def _without_echoes(found: tuple[Violation, ...]) -> tuple[Violation, ...]:
+    """Violations without those that only repeat another one."""
+    names = {violation.rule for violation in found}
+    echoes = {echo for rule, echo in _ECHOES.items() if rule in names}
+    return tuple(violation for violation in found if violation.rule not in echoes)
 
 
 def local_elements(group: ParameterGroup, meshes: MeshBatch, style: Style) -> Num:

@@ -39,9 +39,10 @@ def nearest_batches(batch: int, unit: int) -> tuple[str, ...]:
 
 def _batch_sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
     batch, mbs, dp = facts.job.global_batch, mesh["mbs"], mesh["dp"]
-    return f"global batch {batch} is not divisible by mbs {mbs} x dp {dp} = {mbs * dp}", nearest_batches(
-        batch, mbs * dp
-    )
+    nearest = nearest_batches(batch, mbs * dp)
+    if batch % dp == 0:
+        nearest = (*nearest_values("mbs", divisors(batch // dp), mbs), *nearest)
+    return f"global batch {batch} is not divisible by mbs {mbs} x dp {dp} = {mbs * dp}", nearest
 
 
 def _data_parallel(facts: Facts, meshes: MeshBatch) -> Bool:
