@@ -91,16 +91,20 @@ def _kv_heads(config: Config, decoder: Decoder) -> int:
 
 
 def _norms(config: Config) -> int:
-    """Norms before the two branches side by side; 0 where they stand in sequence."""
-    new = config.flag("new_decoder_architecture")
-    if not config.flag("parallel_attn"):
-        if new:
-            raise config.contradiction(
-                "parallel_attn",
-                "parallel_attn is false but new_decoder_architecture is always parallel; set it to true",
-            )
-        return 0
+    """Norms before the two branches side by side; 0 where they stand in sequence.
+
+    The new architecture is always parallel; FalconConfig says that it ignores parallel_attn.
+    """
+    new, parallel = config.flag("new_decoder_architecture"), config.flag("parallel_attn")
     stated = config.optional_integer("num_ln_in_parallel_attn")
+    if not parallel and not new:
+        return 0
+    if not parallel and stated not in (None, 2):
+        raise config.contradiction(
+            "parallel_attn",
+            f"parallel_attn is false and num_ln_in_parallel_attn {stated}, but new_decoder_architecture is always "
+            "parallel; set parallel_attn to true",
+        )
     if stated is None:
         return 2 if new else 1
     return 2 if stated == 2 else 1

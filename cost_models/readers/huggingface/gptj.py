@@ -33,6 +33,8 @@ def _read(config: Config, name: str) -> ModelSpec:
     hidden, head_dim = decoder.hidden, decoder.hidden // decoder.heads
     stream = Stream(hidden, norm="layer", dropout=config.number("resid_pdrop") > 0)
     rotary = config.optional_integer("rotary_dim") or head_dim
+    if not config.states("rotary_dim"):
+        rotary = min(rotary, head_dim)
     if rotary > head_dim:
         raise config.contradiction(
             "rotary_dim", f"rotary_dim {rotary} is more than the head size {head_dim}; use at most {head_dim}"

@@ -65,7 +65,14 @@ def read_phi(raw: Mapping[str, object], name: str) -> ModelSpec:
     config = Config(raw, PHI_DEFAULTS, "phi")
     decoder = read_decoder(config, name)
     stream = Stream(decoder.hidden, norm="layer", dropout=config.number("resid_pdrop") > 0)
-    rotated = rotated_features(config, head_dim(config, decoder), "partial_rotary_factor")
+    dim = head_dim(config, decoder)
+    if config.flag("qk_layernorm") and dim * decoder.heads != decoder.hidden:
+        raise config.contradiction(
+            "head_dim",
+            f"head_dim {dim} is not hidden_size {decoder.hidden} / num_attention_heads {decoder.heads}, as the "
+            "q/k norms of PhiForCausalLM need; change head_dim or set qk_layernorm to false",
+        )
+    rotated = rotated_features(config, dim, "partial_rotary_factor")
     attention = attention_shape(
         config, decoder, qkv_bias=True, out_bias=True, rope_dim=rotated, qk_norm=config.flag("qk_layernorm")
     ).model_copy(update={"qk_norm_kind": "layer", "qk_norm_bias": True})

@@ -16,6 +16,8 @@ from cost_models.specs.model import ModelSpec, Role
 ORACLE = Path(__file__).parents[2] / "data" / "oracle_dense.json"
 ROWS = json.loads(ORACLE.read_text(encoding="utf-8"))["models"]
 
+NEW_FALCON = {"model_type": "falcon", "new_decoder_architecture": True}
+
 
 def blocks(model: ModelSpec) -> list[str]:
     """The kind of every block in order."""
@@ -59,6 +61,18 @@ def test_falcon_shares_one_key_head_only_under_multi_query():
     assert read_model(config).num_kv_heads == 1
     assert read_model({**config, "multi_query": False}).num_kv_heads == 71
     assert read_model({**config, "new_decoder_architecture": True, "num_kv_heads": 1}).num_kv_heads == 1
+
+
+def test_the_new_falcon_is_parallel_whatever_parallel_attn_says():
+    assert count_parameters(read_model(NEW_FALCON)) == count_parameters(
+        read_model({**NEW_FALCON, "parallel_attn": False})
+    )
+
+
+def test_an_absent_rotary_dim_is_at_most_a_head():
+    # 8 heads of 32; GPTJConfig's default is 64
+    rope = operator(read_model({"model_type": "gptj", "n_embd": 256, "n_head": 8}), "dense", "rope")
+    assert isinstance(rope, Rope) and rope.width == 16 * 32
 
 
 def test_a_window_costs_fewer_flops_than_a_full_layer():
@@ -112,8 +126,9 @@ def test_old_and_new_spellings_give_one_count():
     ("change", "words"),
     [
         ({"model_type": "bloom", "hidden_size": 64, "n_embed": 128}, "make the two agree"),
-        ({"model_type": "falcon", "new_decoder_architecture": True, "parallel_attn": False}, "parallel_attn"),
-        ({"model_type": "falcon", "new_decoder_architecture": True, "num_kv_heads": 8}, "divisor of 71"),
+        ({**NEW_FALCON, "parallel_attn": False, "num_ln_in_parallel_attn": 1}, "parallel_attn"),
+        ({"model_type": "phi", "qk_layernorm": True, "head_dim": 40}, "head_dim 40"),
+        ({**NEW_FALCON, "num_kv_heads": 8}, "divisor of 71"),
         ({"model_type": "mpt", "expansion_ratio": 3}, "expansion_ratio"),
         ({"model_type": "mpt", "attn_config": {"qk_ln": True}}, "qk_ln"),
         ({"model_type": "mpt", "attn_config": 3}, "attn_config"),
