@@ -15,6 +15,10 @@ class RowLayer:
     kind: LayerKind
     stack: str
     count: int
+    held: frozenset[str] = frozenset()
+    """Weight-sharing groups whose weights an earlier block of the same stage stores."""
+    shares: str = ""
+    """The group of the whole layer, where all its weights are shared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +38,41 @@ class Rows:
 
 def model_rows(model: ModelSpec, job: Job) -> Rows:
     """Rows of a model; MTP layers stand with the head, only when trained."""
-    kinds: dict[tuple[str, str], int] = {}
+    kinds: dict[tuple[str, str, frozenset[str], bool], tuple[int, RowLayer]] = {}
+    stored: set[str] = set()
     blocks: list[int] = []
     labels: list[str] = []
     for layer in model.layers:
         if layer.role is Role.BLOCK:
-            index = kinds.setdefault((layer.kind, layer.stack), 1 + len(kinds))
-            blocks += [index] * layer.count
             labels += [layer.kind] * layer.count
-    middle = tuple((RowLayer(model.kinds[kind], stack, 1),) for kind, stack in kinds)
+            groups = shared_groups(model, layer)
+            left = layer.count
+            while left:
+                run = 1 if groups - stored else left
+                row = RowLayer(
+                    model.kinds[layer.kind], layer.stack, 1, groups & frozenset(stored), layer.shares
+                )
+                blocks += [kinds.setdefault(_row_key(row), (1 + len(kinds), row))[0]] * run
+                stored |= groups
+                left -= run
+    middle = tuple((row,) for _, row in kinds.values())
     head = [layer for layer in model.layers if layer.role is Role.HEAD]
     if job.options.train_mtp:
         head += [layer for layer in model.layers if layer.role is Role.MTP]
     embedding = [layer for layer in model.layers if layer.role is Role.EMBEDDING]
     rows = (_row(model, embedding), *middle, _row(model, head))
     return Rows(rows, tuple(blocks), tuple(labels))
+
+
+def shared_groups(model: ModelSpec, layer: Layer) -> frozenset[str]:
+    """Weight-sharing groups that a layer takes part in, as a whole or by its operators."""
+    groups = {operator.shares for operator in model.kinds[layer.kind].operators} | {layer.shares}
+    return frozenset(groups - {""})
+
+
+def _row_key(row: RowLayer) -> tuple[str, str, frozenset[str], bool]:
+    """Rows that cost the same: one kind in one stack, with or without the weights that it shares."""
+    return row.kind.name, row.stack, row.held, row.shares in row.held
 
 
 def _row(model: ModelSpec, layers: list[Layer]) -> tuple[RowLayer, ...]:

@@ -67,7 +67,11 @@ def row_groups(
     seen = set(stored_before)
     found: list[tuple[ParameterGroup, int]] = []
     for layer in row:
+        if layer.shares and layer.shares in layer.held:
+            continue
         for op in layer.kind.operators:
+            if op.shares and op.shares in layer.held:
+                continue
             for group in op.parameters():
                 if group.tie:
                     if group.tie in seen:

@@ -160,6 +160,13 @@ def _vision_axes(facts: Facts, meshes: MeshBatch) -> Bool:
     return bad
 
 
+def _shared_blocks(facts: Facts, meshes: MeshBatch) -> Bool:
+    if not facts.shares_blocks:
+        return np.zeros(meshes.size, dtype=bool)
+    bad: Bool = meshes.pp > 1
+    return bad
+
+
 def _ulysses(facts: Facts, meshes: MeshBatch) -> Bool:
     bad = np.zeros(meshes.size, dtype=bool)
     if meshes.key.cp_kind == "ulysses":
@@ -214,6 +221,13 @@ def _tensor_rules() -> tuple[Rule, ...]:
             _vision_axes,
             "tp {tp} and cp {cp} given for a vision model, whose convolutions are not divided",
             ("tp 1, cp 1",),
+        ),
+        fixed(
+            "shared_blocks",
+            "no engine keeps one block's weights in step on several stages",
+            _shared_blocks,
+            "pp {pp} given for a model whose blocks share weights, which must stay on one stage",
+            ("pp 1",),
         ),
         divides("heads_tp", "tp", "num_attention_heads", lambda f: f.heads, _CORE),
         divides("state_groups_tp", "tp", "state-space groups", lambda f: f.state_groups, mixer),

@@ -30,6 +30,12 @@ class Facts:
         return tuple(op for kind in self.model.kinds.values() for op in kind.operators)
 
     @cached_property
+    def shares_blocks(self) -> bool:
+        """Whether blocks use weights of other blocks."""
+        layers = any(layer.shares for layer in self.model.layers)
+        return layers or any(op.shares for op in self.operators)
+
+    @cached_property
     def heads(self) -> tuple[int, ...]:
         """Different numbers of attention (and state-space, and linear attention's) heads."""
         mixers = Attention | LinearAttention | StateSpaceScan

@@ -4,7 +4,7 @@ Every method is a function of a `Shard` (where the operator runs, as scalars or 
 and of a `Style` (how the engine runs it: fused or not), so that one strategy and ten thousand go the same way.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 
 import numpy as np
@@ -250,6 +250,14 @@ class Operator(Frozen):
 
     name: str
     inputs: tuple[str, ...] = ("x",)
+    shares: str = ""  # weight-sharing group: operators of one group and name store their weights once (Zamba)
+
+    def stored(self) -> tuple[ParameterGroup, ...]:
+        """Parameter groups, tied to those of the same operator in other layers where the weights are shared."""
+        groups, of = self.parameters(), self.shares
+        return (
+            tuple(replace(group, tie=group.tie or f"{of}/{group.name}") for group in groups) if of else groups
+        )
 
     def parameters(self) -> tuple[ParameterGroup, ...]:
         """Parameter groups of the whole operator (unsharded)."""

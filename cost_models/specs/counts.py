@@ -98,7 +98,7 @@ def _embedding(model: ModelSpec, layers: tuple[Layer, ...]) -> int:
 
 def _groups(kind: LayerKind) -> Iterator[ParameterGroup]:
     for operator in kind.operators:
-        yield from operator.parameters()
+        yield from operator.stored()
 
 
 def _sum_groups(groups: Iterable[ParameterGroup], seen_ties: set[str]) -> int:
