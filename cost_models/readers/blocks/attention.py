@@ -148,10 +148,10 @@ def _output_gate(shape: AttentionShape, hidden: int, source: str) -> tuple[Opera
         ),
         Activation(
             name="gated_attention",
-            inputs=("core_attention", "attn_gate"),
+            inputs=("core_attention", "attn_gate") if shape.gate > 1 else ("core_attention",),
             function="sigmoid",
             width=shape.heads * shape.value_dim,
-            gated=True,
+            gated=shape.gate > 1,  # one gate a head is too little to count
         ),
     )
 

@@ -54,21 +54,51 @@ DEFAULTS: Mapping[str, Default] = {
 }
 """Glm4MoeConfig of transformers 5.24, which names one multi-token-prediction layer."""
 
-ROTATED_SHARE = 0.5
-"""partial_rotary_factor that the class takes when a config states none."""
+SARVAM_DEFAULTS: Mapping[str, Default] = {
+    **DEFAULTS,
+    **sizes(
+        vocab_size=262144,
+        intermediate_size=8192,
+        num_hidden_layers=19,
+        num_attention_heads=64,
+        num_key_value_heads=4,
+        head_dim=64,
+        moe_intermediate_size=1024,
+        use_qk_norm=True,
+    ),
+    **options(
+        num_experts_per_tok=6,
+        routed_scaling_factor=2.5,
+        num_nextn_predict_layers=0,
+        rms_norm_eps=1e-6,
+        rope_theta=8e6,
+    ),
+}
+"""SarvamMoEConfig of transformers 5.24."""
+
+ROTATED_SHARE: Mapping[str, float] = {"glm4_moe": 0.5, "sarvam_moe": 1.0}
+"""partial_rotary_factor that the configuration takes when a config states none."""
 
 
 def read_glm4_moe(raw: Mapping[str, object], name: str) -> ModelSpec:
     """A model of type glm4_moe."""
-    config = _with_head_dim(raw)
+    return _read(_with_head_dim(raw), name)
+
+
+def read_sarvam_moe(raw: Mapping[str, object], name: str) -> ModelSpec:
+    """A model of type sarvam_moe, which the class of GLM-4.5 builds."""
+    return _read(Config(raw, SARVAM_DEFAULTS, "sarvam_moe"), name)
+
+
+def _read(config: Config, name: str) -> ModelSpec:
     decoder = read_decoder(config, name)
     stream = Stream(decoder.hidden)
     order = dense_then_routed(config, decoder.layers)
-    rotated = rotated_features(config, head_dim(config, decoder), ROTATED_SHARE)
+    rotated = rotated_features(config, head_dim(config, decoder), ROTATED_SHARE[config.family])
     attention = attention_shape(
         config,
         decoder,
-        qkv_bias=config.flag("attention_bias"),
+        qkv_bias=config.flag("use_qkv_bias" if config.states("use_qkv_bias") else "attention_bias"),
         qk_norm=config.flag("use_qk_norm"),
         rope_dim=rotated,
     )
@@ -117,5 +147,5 @@ def _moe(config: Config) -> MoeShape:
         top_k=top_k,
         width=width,
         function=config.text("hidden_act"),
-        shared_width=config.integer("n_shared_experts", low=0) * width,
+        shared_width=config.integer("n_shared_experts", "num_shared_experts", low=0) * width,
     )

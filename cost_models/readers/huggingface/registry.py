@@ -10,6 +10,7 @@ Reader = Callable[[Mapping[str, object], str], ModelSpec]
 """(config, name) -> ModelSpec."""
 
 FAMILIES: Final[Mapping[str, str]] = {
+    "afmoe": "afmoe:read_afmoe",
     "albert": "albert:read_albert",
     "baichuan": "internlm2:read_baichuan",
     "bamba": "bamba:read_bamba",
@@ -61,12 +62,17 @@ FAMILIES: Final[Mapping[str, str]] = {
     "gptj": "gptj:read_gptj",
     "granite": "granite:read_granite",
     "granitemoe": "granitemoe:read_granitemoe",
+    "granitemoe_swa": "granitemoe:read_granitemoe_swa",
     "granitemoehybrid": "bamba:read_granitemoehybrid",
     "granitemoeshared": "granitemoe:read_granitemoeshared",
     "helium": "helium:read_helium",
+    "hunyuan_v1_dense": "hunyuan:read_hunyuan_v1_dense",
+    "hunyuan_v1_moe": "hunyuan:read_hunyuan_v1_moe",
+    "hy_v3": "hunyuan:read_hy_v3",
     "internlm2": "internlm2:read_internlm2",
     "jamba": "jamba:read_jamba",
     "kimi_k2": "deepseek_kin:read_kimi_k2",
+    "laguna": "afmoe:read_laguna",
     "llama": "llama:read_llama",
     "llama4_text": "llama4:read_llama4_text",
     "m2m_100": "bart:read_m2m_100",
@@ -75,6 +81,8 @@ FAMILIES: Final[Mapping[str, str]] = {
     "marian": "bart:read_marian",
     "mbart": "bart:read_mbart",
     "megatron-bert": "bert:read_megatron_bert",
+    "mimo": "mimo:read_mimo",
+    "mimo_v2_flash": "mimo:read_mimo_v2_flash",
     "minimax": "minimax:read_minimax",
     "minimax_m2": "minimax:read_minimax_m2",
     "ministral": "ministral:read_ministral",
@@ -106,6 +114,7 @@ FAMILIES: Final[Mapping[str, str]] = {
     "resnet": "resnet:read_resnet",
     "roberta": "bert:read_roberta",
     "sarvam_mla": "deepseek_kin:read_sarvam_mla",
+    "sarvam_moe": "glm4_moe:read_sarvam_moe",
     "smollm3": "smollm3:read_smollm3",
     "stablelm": "stablelm:read_stablelm",
     "starcoder2": "starcoder2:read_starcoder2",
@@ -121,6 +130,7 @@ FAMILIES: Final[Mapping[str, str]] = {
 """`file:function` by model_type; files stand beside this one."""
 
 ARCHITECTURES: Final[Mapping[str, str]] = {
+    "AfmoeForCausalLM": "afmoe",
     "AlbertForMaskedLM": "albert",
     "BaiChuanForCausalLM": "baichuan",
     "BaichuanForCausalLM": "baichuan",
@@ -174,10 +184,15 @@ ARCHITECTURES: Final[Mapping[str, str]] = {
     "GraniteForCausalLM": "granite",
     "GraniteMoeForCausalLM": "granitemoe",
     "GraniteMoeHybridForCausalLM": "granitemoehybrid",
+    "GraniteMoeSWAForCausalLM": "granitemoe_swa",
     "GraniteMoeSharedForCausalLM": "granitemoeshared",
+    "HYV3ForCausalLM": "hy_v3",
     "HeliumForCausalLM": "helium",
+    "HunYuanDenseV1ForCausalLM": "hunyuan_v1_dense",
+    "HunYuanMoEV1ForCausalLM": "hunyuan_v1_moe",
     "InternLM2ForCausalLM": "internlm2",
     "JambaForCausalLM": "jamba",
+    "LagunaForCausalLM": "laguna",
     "Llama4ForCausalLM": "llama4_text",
     "LlamaForCausalLM": "llama",
     "M2M100ForConditionalGeneration": "m2m_100",
@@ -188,6 +203,8 @@ ARCHITECTURES: Final[Mapping[str, str]] = {
     "MambaForCausalLM": "mamba",
     "MarianMTModel": "marian",
     "MegatronBertForMaskedLM": "megatron-bert",
+    "MiMoForCausalLM": "mimo",
+    "MiMoV2FlashForCausalLM": "mimo_v2_flash",
     "MiniMaxForCausalLM": "minimax",
     "MiniMaxM2ForCausalLM": "minimax_m2",
     "Ministral3ForCausalLM": "ministral3",
@@ -234,6 +251,7 @@ ARCHITECTURES: Final[Mapping[str, str]] = {
 SAME_CLASS: Final[Mapping[str, str]] = {
     "kimi_k2": "deepseek_v3",
     "sarvam_mla": "deepseek_v3",
+    "sarvam_moe": "glm4_moe",
 }
 """Families whose models are built by the class of another family."""
 

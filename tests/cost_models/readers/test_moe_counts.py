@@ -75,6 +75,46 @@ def test_layers_that_share_an_indexer_are_a_kind_of_their_own():
     ]
 
 
+def test_hunyuan_layers():
+    dense, routed = {"model_type": "hunyuan_v1_dense"}, {"model_type": "hunyuan_v1_moe", "num_experts": 4}
+    # four linears of 4096 x 4096, q/k norms of 128, two norms
+    attention = 4 * 4096**2 + 2 * 128 + 2 * 4096
+    width = 3 * 4096 * 11008
+    assert layer_parameters(read_model(dense).kinds["dense"]) == attention + width
+    # four experts, a shared one, the router
+    assert layer_parameters(read_model(routed).kinds["moe"]) == attention + 5 * width + 4 * 4096
+    assert read_model({**routed, "moe_topk": [2] * 32}).num_experts_per_token == 2
+
+
+def test_mimo_is_qwen2_with_a_prediction_layer():
+    config = {
+        "model_type": "mimo",
+        "num_hidden_layers": 36,
+        "hidden_size": 4096,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "intermediate_size": 11008,
+        "vocab_size": 151680,
+        "num_nextn_predict_layers": 1,
+        "tie_word_embeddings": False,
+    }
+    counts = count_parameters(read_model(config))
+    qwen = {**config, "model_type": "qwen2"}
+    assert counts.parameters == count_parameters(read_model(qwen)).parameters == 7_622_619_136
+    block = layer_parameters(read_model(config).kinds["dense"])
+    # a whole block, norms of both inputs and of the output, the linear that joins the inputs
+    assert counts.mtp == block + 3 * 4096 + 2 * 4096**2
+
+
+def test_sarvam_moe_is_glm_4_5_with_query_and_key_norms():
+    model = read_model({"model_type": "sarvam_moe"})
+    # q and output 4096 x 4096, k and v 4096 x 256, q/k norms of 64, two norms
+    attention = 2 * 4096**2 + 2 * 4096 * 256 + 2 * 64 + 2 * 4096
+    assert layer_parameters(model.kinds["dense"]) == attention + 3 * 4096 * 8192
+    assert layer_parameters(model.kinds["moe"]) == attention + 129 * 3 * 4096 * 1024 + 128 * 4096
+
+
 @pytest.mark.parametrize(
     ("config", "key"),
     [
@@ -84,6 +124,12 @@ def test_layers_that_share_an_indexer_are_a_kind_of_their_own():
         ({"model_type": "dbrx", "tie_word_embeddings": True}, "tie_word_embeddings"),
         ({"model_type": "dbrx", "ffn_config": 3}, "ffn_config"),
         ({"model_type": "olmoe", "head_dim": 64}, "head_dim"),
+        ({"model_type": "hunyuan_v1_moe", "moe_intermediate_size": [1, 1]}, "moe_intermediate_size"),
+        ({"model_type": "hunyuan_v1_moe", "moe_topk": [1, 2]}, "moe_topk"),
+        ({"model_type": "mimo_v2_flash", "swa_num_key_value_heads": 16}, "num_key_value_heads"),
+        ({"model_type": "mimo_v2_flash", "hybrid_layer_pattern": [0, 1]}, "hybrid_layer_pattern"),
+        ({"model_type": "laguna", "num_attention_heads_per_layer": [48]}, "num_attention_heads_per_layer"),
+        ({"model_type": "granitemoe_swa", "layer_rope_theta": [0.0]}, "layer_rope_theta"),
         ({"model_type": "llama4_text", "no_rope_layers": [1, 0]}, "no_rope_layers"),
         ({"model_type": "qwen3_next", "linear_num_value_heads": 24}, "linear_num_value_heads"),
         ({"model_type": "minimax", "attn_type_list": [0, 1]}, "attn_type_list"),
