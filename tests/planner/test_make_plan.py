@@ -168,6 +168,7 @@ def test_other_objectives_are_refused(small, objective):
 # ---------------------------------------------------------------- published layouts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "devices", "batch", "pp"),
     # Narayanan et al. 2021, table 1: 175B (TP8 x PP12) and 1T (TP8 x PP64) with full recompute, A100-80GB.
@@ -217,7 +218,9 @@ def test_seven_devices_name_the_nearest_batches(make_situation):
 
 
 INFEASIBLE = [
-    ("deepseek-v3", "dgx-h100", 8, {"seq_len": 4096, "global_batch": 64}, 1),
+    pytest.param(
+        "deepseek-v3", "dgx-h100", 8, {"seq_len": 4096, "global_batch": 64}, 1, marks=pytest.mark.slow
+    ),
     ("llama-3.1-70b", "dgx-h100", 8, {"seq_len": 8192, "global_batch": 64, "engine": "fsdp2"}, 1),
     # 8 billion parameters of 16 bytes and more do not fit on one device, and ddp shards nothing.
     ("llama-3.1-8b", "dgx-h100", 8, {"seq_len": 8192, "global_batch": 64, "engine": "ddp"}, 0),
