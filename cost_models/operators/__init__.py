@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from cost_models.operators.adapter import AdapterBank
 from cost_models.operators.attention import Attention
 from cost_models.operators.convolution import BatchNorm, Conv2d, Pool
 from cost_models.operators.elementwise import Activation, Residual, Rope, Scale
@@ -18,6 +19,7 @@ from cost_models.operators.state_space import CausalConv, SelectiveScan, StateSp
 
 __all__ = [
     "Activation",
+    "AdapterBank",
     "AnyOperator",
     "Attention",
     "BatchNorm",
@@ -47,6 +49,7 @@ __all__ = [
 
 AnyOperator = Annotated[
     Activation
+    | AdapterBank
     | Attention
     | BatchNorm
     | CausalConv

@@ -120,12 +120,15 @@ FAMILIES: Final[Mapping[str, str]] = {
     "starcoder2": "starcoder2:read_starcoder2",
     "swin": "swin:read_swin",
     "swinv2": "swin:read_swinv2",
+    "switch_transformers": "switch_transformers:read_switch_transformers",
     "t5": "t5:read_t5",
     "umt5": "t5:read_t5",
     "vit": "vit:read_vit",
     "vit_msn": "vit:read_vit_msn",
     "xglm": "opt:read_xglm",
     "xlm-roberta": "bert:read_xlm_roberta",
+    "zamba": "zamba:read_zamba",
+    "zamba2": "zamba:read_zamba2",
 }
 """`file:function` by model_type; files stand beside this one."""
 
@@ -239,12 +242,15 @@ ARCHITECTURES: Final[Mapping[str, str]] = {
     "Starcoder2ForCausalLM": "starcoder2",
     "SwinForImageClassification": "swin",
     "Swinv2ForImageClassification": "swinv2",
+    "SwitchTransformersForConditionalGeneration": "switch_transformers",
     "T5ForConditionalGeneration": "t5",
     "UMT5ForConditionalGeneration": "umt5",
     "ViTForImageClassification": "vit",
     "ViTMSNForImageClassification": "vit_msn",
     "XGLMForCausalLM": "xglm",
     "XLMRobertaForMaskedLM": "xlm-roberta",
+    "Zamba2ForCausalLM": "zamba2",
+    "ZambaForCausalLM": "zamba",
 }
 """The class whose parameters are counted; also the family of a config that states only its class."""
 
