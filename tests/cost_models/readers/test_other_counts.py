@@ -1,0 +1,150 @@
+"""Encoders, encoder-decoders, state-space and image models: counts equal those of the built models."""
+
+import json
+import time
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from cost_models.errors import InvalidModel
+from cost_models.readers import read_model
+from cost_models.specs.counts import count_parameters, forward_flops, layer_parameters
+from cost_models.specs.model import ModelSpec, Role
+
+ORACLE = Path(__file__).parents[2] / "data" / "oracle_other.json"
+ROWS = json.loads(ORACLE.read_text(encoding="utf-8"))["models"]
+STAGED = {"swin", "swinv2", "convnext", "convnextv2"}
+
+
+def runs_by_stack(model: ModelSpec) -> list[list[list[int]]]:
+    """[parameters, layers in a row] of the blocks of each stack."""
+    found: dict[str, list[int]] = {}
+    for layer in model.layers:
+        if layer.role is Role.BLOCK:
+            each = layer_parameters(model.kinds[layer.kind])
+            found.setdefault(layer.stack, []).extend([each] * layer.count)
+    return [[[size, len(list(same))] for size, same in groupby(sizes)] for sizes in found.values()]
+
+
+def stage_sums(model: ModelSpec) -> list[int]:
+    """Parameters of the blocks of each stage, by the first word of their kind."""
+    sums: dict[str, int] = {}
+    for layer in model.layers:
+        if layer.role is Role.BLOCK:
+            stage = layer.kind.split("_")[0]
+            sums[stage] = sums.get(stage, 0) + layer.count * layer_parameters(model.kinds[layer.kind])
+    return list(sums.values())
+
+
+def numbered(rows: list[dict[str, object]]) -> list[object]:
+    return [pytest.param(row, id=f"{index} {row['name']}") for index, row in enumerate(rows)]
+
+
+@pytest.mark.parametrize("row", numbered(ROWS))
+def test_counts_equal_the_built_model(row):
+    model = read_model(row["config"], name=row["name"])
+    counts = count_parameters(model)
+    assert counts.parameters == row["parameters"]
+    if row["embedding"] is not None:
+        assert counts.embedding == row["embedding"]
+    if row["active"] is not None:
+        assert counts.active == row["active"]
+
+
+@pytest.mark.parametrize("row", numbered([r for r in ROWS if r["config"]["model_type"] not in STAGED]))
+def test_every_layer_equals_the_built_layer(row):
+    assert sorted(runs_by_stack(read_model(row["config"]))) == sorted(row["layers"])
+
+
+@pytest.mark.parametrize("row", numbered([r for r in ROWS if r["config"]["model_type"] in STAGED]))
+def test_every_stage_equals_the_built_stage(row):
+    built = [size for size, count in row["layers"][0] for _ in range(count)]
+    assert stage_sums(read_model(row["config"])) == built
+
+
+@pytest.mark.parametrize(
+    ("model_type", "products"),
+    [
+        # Published multiply-adds in 10^9 of the 224-pixel base or tiny sizes with 1,000 classes: ViT-B/16 17.6
+        # (Touvron et al. 2021, table 5), Swin-T 4.5 (Liu et al. 2021, table 1), ConvNeXt-T 4.5 (Liu et al. 2022).
+        ("vit", 17.6),
+        ("swin", 4.5),
+        ("convnext", 4.5),
+    ],
+)
+def test_image_models_cost_what_is_published(model_type, products):
+    model = read_model({"model_type": model_type, "num_labels": 1000})
+    assert forward_flops(model) / 2e9 == pytest.approx(products, abs=0.06)
+
+
+def test_larger_images_have_more_patches():
+    model = read_model({"model_type": "vit"})
+    assert [stack.patches(224) for stack in model.stacks] == [197]
+    assert [stack.patches(384) for stack in model.stacks] == [577]
+    assert forward_flops(model, image_size=384) > 577 / 197 * forward_flops(model)
+
+
+def test_albert_runs_its_layer_twelve_times():
+    model = read_model({"model_type": "albert"})
+    one = read_model({"model_type": "albert", "num_hidden_layers": 1})
+    layer = forward_flops(model, 512) - forward_flops(one, 512)
+    # 11 more layers: 2 x 512 x (4 x 4096^2 + 2 x 4096 x 16384) + 4 x 512^2 x 4096 each
+    assert layer == 11 * (2 * 512 * (4 * 4096**2 + 2 * 4096 * 16384) + 4 * 512**2 * 4096)
+    assert count_parameters(model).parameters == count_parameters(one).parameters
+
+
+def test_zamba2_runs_one_adapter_of_nine():
+    model = read_model({"model_type": "zamba2"})
+    adapters = [op for op in model.kinds["hybrid_0"].operators if op.name == "mlp_adapter"]
+    assert [op.choices for op in adapters] == [9]
+    at = 2 * 128 * (2560 + 2 * 10240)
+    assert sum(op.model_flops(_one_token()) for op in adapters) == at
+
+
+def _one_token():
+    from cost_models.operators.base import Shard
+
+    return Shard(sequences=1.0, seq_len=1.0, context_len=0.0)
+
+
+@pytest.mark.parametrize(
+    ("config", "pointer"),
+    [
+        ({"model_type": "mamba", "intermediate_size": 1000}, "/intermediate_size"),
+        ({"model_type": "mamba2", "num_heads": 100}, "/num_heads"),
+        ({"model_type": "jamba", "attn_layer_offset": 8}, "/attn_layer_offset"),
+        ({"model_type": "bamba", "attn_layer_indices": [40]}, "/attn_layer_indices"),
+        ({"model_type": "zamba2", "num_hidden_layers": 10}, "/layers_block_type"),
+        ({"model_type": "vit", "image_size": [224, 192]}, "/image_size"),
+        ({"model_type": "vit", "patch_size": 300}, "/patch_size"),
+        ({"model_type": "swin", "depths": [2, 2]}, "/num_heads"),
+        ({"model_type": "convnext", "depths": [2, 2]}, "/depths"),
+        ({"model_type": "marian", "decoder_vocab_size": 9}, "/decoder_vocab_size"),
+        ({"model_type": "bart", "encoder_attention_heads": 7}, "/d_model"),
+        ({"model_type": "albert", "num_hidden_groups": 20}, "/num_hidden_groups"),
+        ({"model_type": "roberta", "add_cross_attention": True}, "/add_cross_attention"),
+    ],
+)
+def test_contradictions_are_named(config, pointer):
+    with pytest.raises(InvalidModel) as error:
+        read_model(config)
+    assert error.value.pointer == pointer
+
+
+def test_a_decoder_alone_keeps_its_cross_attention_but_never_runs_it():
+    pair = read_model({"model_type": "bart"})
+    alone = read_model({"model_type": "bart", "architectures": ["BartForCausalLM"]})
+    assert [stack.name for stack in alone.stacks] == ["decoder"]
+    assert layer_parameters(alone.kinds["decoder"]) == layer_parameters(pair.kinds["decoder"])
+    assert forward_flops(alone, 128) < forward_flops(pair, 128) / 2
+
+
+def test_reading_takes_milliseconds():
+    configs = [row["config"] for row in ROWS]
+    for config in configs:
+        read_model(config)
+    start = time.perf_counter()
+    for config in configs:
+        read_model(config)
+    assert (time.perf_counter() - start) / len(configs) < 0.05
