@@ -111,27 +111,30 @@ def attention_branch(shape: AttentionShape, hidden: int, source: str) -> Branch:
     if shape.rope:
         rotated = ("q_norm", "k_norm") if shape.qk_norm else ("qkv",)
         found.append(Rope(name="rope", inputs=rotated, width=(heads + keys) * (shape.rope_dim or dim)))
-    found.append(
-        Attention(
-            name="core_attention",
-            inputs=("q", "k", "v"),
-            heads=heads,
-            kv_heads=keys,
-            qk_dim=dim,
-            v_dim=v_dim,
-            causal=shape.causal,
-            window=shape.window,
-            chunk=shape.chunk,
-            dropout=shape.dropout,
-            relative_buckets=shape.relative_buckets,
-            sinks=shape.sinks,
-            soft_cap=shape.soft_cap,
-        )
-    )
+    found.append(_core(shape))
     if shape.gate:
         found += _output_gate(shape, hidden, source)
     found.append(row("proj", found[-1].name, heads * v_dim, hidden, shape.out_bias))
     return Branch(tuple(found), ("proj",))
+
+
+def _core(shape: AttentionShape) -> Attention:
+    """The attention itself."""
+    return Attention(
+        name="core_attention",
+        inputs=("q", "k", "v"),
+        heads=shape.heads,
+        kv_heads=shape.key_heads,
+        qk_dim=shape.head_dim,
+        v_dim=shape.value_dim,
+        causal=shape.causal,
+        window=shape.window,
+        chunk=shape.chunk,
+        dropout=shape.dropout,
+        relative_buckets=shape.relative_buckets,
+        sinks=shape.sinks,
+        soft_cap=shape.soft_cap,
+    )
 
 
 def _output_gate(shape: AttentionShape, hidden: int, source: str) -> tuple[Operator, ...]:

@@ -40,14 +40,7 @@ def delta_net_branch(shape: DeltaNetShape, hidden: int, source: str) -> Branch:
     )
     found: tuple[Operator, ...] = (
         Linear(name="in_proj", inputs=(source,), in_features=hidden, parts=parts),
-        CausalConv(
-            name="conv",
-            inputs=("qkv_raw",),
-            channels=2 * keys + values,
-            kernel_size=shape.kernel_size,
-            bias=False,
-        ),
-        Activation(name="conv_act", inputs=("conv",), function="silu", width=2 * keys + values),
+        *_short_convolution(2 * keys + values, shape.kernel_size),
         LinearAttention(
             name="delta_rule",
             inputs=("q", "k", "v"),
@@ -70,6 +63,14 @@ def delta_net_branch(shape: DeltaNetShape, hidden: int, source: str) -> Branch:
         row("out_proj", "gate", values, hidden),
     )
     return Branch(found, ("out_proj",))
+
+
+def _short_convolution(channels: int, kernel_size: int) -> tuple[Operator, ...]:
+    """The causal convolution of queries, keys and values, and its SiLU."""
+    return (
+        CausalConv(name="conv", inputs=("qkv_raw",), channels=channels, kernel_size=kernel_size, bias=False),
+        Activation(name="conv_act", inputs=("conv",), function="silu", width=channels),
+    )
 
 
 def lightning_branch(shape: LightningShape, hidden: int, source: str) -> Branch:

@@ -7,7 +7,7 @@ from cost_models.operators.base import Operator
 from cost_models.operators.embedding import EMBEDDING_TIE
 from cost_models.readers.blocks.attention import AttentionShape, attention_sublayer
 from cost_models.readers.blocks.cross_attention import cross_attention_sublayer
-from cost_models.readers.blocks.feed_forward import MlpShape, feed_forward_sublayer
+from cost_models.readers.blocks.feed_forward import MlpShape, MoeShape, feed_forward_sublayer
 from cost_models.readers.blocks.layers import layer_kind, runs
 from cost_models.readers.blocks.stream import Stream, chain, embedding, head
 from cost_models.readers.huggingface.config import Config, Default, options, sizes
@@ -57,7 +57,7 @@ class Shapes:
     head_dim: int
     buckets: int
     every_layer: bool
-    mlp: MlpShape
+    mlp: MlpShape | MoeShape
 
     def attention(self, causal: bool, first: bool) -> AttentionShape:
         """Self-attention; relative biases stand in the first layer of a stack (UMT5: in every one)."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cost_models.errors import InvalidModel
-from cost_models.readers import read_model
+from cost_models.readers import load_model, read_model
 from cost_models.specs.counts import count_parameters, layer_parameters
 from cost_models.specs.model import ModelSpec, Role
 
@@ -113,6 +113,35 @@ def test_sarvam_moe_is_glm_4_5_with_query_and_key_norms():
     attention = 2 * 4096**2 + 2 * 4096 * 256 + 2 * 64 + 2 * 4096
     assert layer_parameters(model.kinds["dense"]) == attention + 3 * 4096 * 8192
     assert layer_parameters(model.kinds["moe"]) == attention + 129 * 3 * 4096 * 1024 + 128 * 4096
+
+
+def test_switch_transformers_layers():
+    model = read_model({"model_type": "switch_transformers"})
+    stacks = {"encoder": [], "decoder": []}
+    for layer in model.layers:
+        if layer.role is Role.BLOCK:
+            stacks[layer.stack] += [layer.kind] * layer.count
+    # every fourth layer of twelve, the second of each four
+    assert ["moe" in kind for kind in stacks["decoder"]] == 3 * [False, True, False, False]
+    sizes = {kind: layer_parameters(each) for kind, each in model.kinds.items()}
+    attention, width = 4 * 768**2, 2 * 768 * 2048
+    assert sizes["encoder"] == attention + width + 2 * 768
+    assert sizes["encoder_first"] == sizes["encoder"] + 32 * 12
+    assert sizes["encoder_moe"] == attention + 8 * width + 8 * 768 + 2 * 768
+    assert sizes["decoder_moe"] == sizes["encoder_moe"] + attention + 768
+    table = 32128 * 768
+    blocks = 9 * (sizes["encoder"] + sizes["decoder"]) + 3 * (sizes["encoder_moe"] + sizes["decoder_moe"])
+    assert count_parameters(model).parameters == table + blocks + 2 * 32 * 12 + 2 * 768
+
+
+def test_grok_1_as_a_layers_file():
+    docs = Path(__file__).parents[3] / "docs"
+    model = load_model(str(docs / "examples" / "grok-1.json"))
+    # q and output 6144^2, k and v 6144 x 1024, 8 experts of 3 x 6144 x 32768, router, four norms
+    block = 2 * 6144**2 + 2 * 6144 * 1024 + 8 * 3 * 6144 * 32768 + 8 * 6144 + 4 * 6144
+    counts = count_parameters(model)
+    assert counts.parameters == 64 * block + 131072 * 6144 + 6144
+    assert counts.active == counts.parameters - 64 * 6 * 3 * 6144 * 32768
 
 
 @pytest.mark.parametrize(
