@@ -58,7 +58,7 @@ def _search(
         takes=restrictions.takes_recompute,
         scopes=context.facts.model.recompute_scopes,
     )
-    limits = SearchLimits(search.gap * (1.0 - ROUNDING), float(search.max_seconds), search.seed)
+    limits = SearchLimits(search.gap * (1.0 - ROUNDING), float(search.max_seconds), search.seed, search.top_k)
     runner = SpaceSearch(context.pricer, rule, limits, on_progress)
     return runner.run(candidates.batches)
 

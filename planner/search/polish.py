@@ -17,15 +17,14 @@ from cost_models.pricing import Pricer
 from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from cost_models.specs.strategy import Strategy
 from planner.search.greedy import FullRule, improve
+from planner.search.walk import AsSearched
 
 MOST_MOVES = 40
 MOST_ROUNDS = 8
 
-AsSearched = Callable[[MeshCosts, tuple[str, ...]], MeshCosts]
-"""The costs of a mesh as the search sees them under the user's recompute restrictions."""
 
 Reached = tuple[Strategy, float]
-"""A strategy that fits, and its step in seconds."""
+"""A strategy and its step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,13 @@ lower bound of the space is the least of the best step and of every mesh's bound
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from cost_models.chunk import Array, MeshCosts
-from cost_models.mesh import Int, MeshBatch
-from cost_models.mesh_costs import batch_rules, mesh_costs
+from cost_models.mesh import MeshBatch
 from cost_models.pricing import Pricer
 from cost_models.rows import model_rows
 from cost_models.specs.recompute import ALL_LAYERS, Recompute
@@ -27,22 +26,29 @@ from planner.search.opening import open_mesh
 from planner.search.polish import Polish
 from planner.search.problem import InnerSolution, InnerStatus
 from planner.search.solve import solve_inner
-
-PRICED_TOGETHER = 64
-"""Meshes whose tables are built in one go while the space is walked in order of bounds."""
+from planner.search.walk import PRICED_TOGETHER, Walk, Walked
 
 POLISHED = 8
 POLISH_WITHIN = 1.03
 """How many of the best plans are improved at the end, and how close to the best they must be."""
 
+MORE_PLANS_TRIED = 24
+MORE_PLANS_WALKED = 512
+MORE_PLANS_WITHIN = 1.5
+"""How many meshes behind the best are opened and walked for alternatives, and how much slower these may be."""
+
+DEGREES = ("tp", "cp", "pp", "ep", "dp")
+"""Axes in which such alternatives differ from all plans found before."""
+
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """When to stop, how close to come, and the seed of the solver."""
+    """When to stop, how close to come, the seed of the solver, and how many alternatives are wanted."""
 
     gap: float
     max_seconds: float
     seed: int
+    wanted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +109,10 @@ class SearchState:
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """A mesh whose inner problem is not settled."""
+    """A mesh whose inner problem is not settled, with its sharpened bound."""
 
     bound_s: float
-    batch: MeshBatch
-    row: int
-    mesh: MeshCosts
-    greedy_s: float
+    walked: Walked
 
 
 class SpaceSearch:
@@ -129,12 +132,14 @@ class SpaceSearch:
 
     def run(self, batches: tuple[MeshBatch, ...]) -> SearchState:
         """Search until the gap is closed or time is up."""
-        bounds = [self._bounds(batch) for batch in batches]
+        walk = Walk.of(batches, [self._bounds(batch) for batch in batches])
         total = sum(batch.size for batch in batches)
-        self.state.out_of_memory = int(sum((~np.isfinite(b)).sum() for b in bounds))
-        waiting = self._open_in_order(batches, bounds, total)
+        self.state.out_of_memory = walk.num_impossible
+        waiting, reached = self._open_in_order(walk, total)
         self._settle(waiting, total)
         self._polish()
+        if self.state.best is not None:
+            self._more_plans(walk, reached)
         return self.state
 
     def _polish(self) -> None:
@@ -169,25 +174,41 @@ class SpaceSearch:
         needed = forced(batch, sums, job.global_batch, blocks, full)
         return step_bounds(self._pricer, batch, sums, needed)
 
-    def _open_in_order(self, batches: tuple[MeshBatch, ...], bounds: list[Array], total: int) -> list[_Open]:
-        """Walk meshes by rising bound: sharpen the bound, try a greedy choice, keep what is not settled."""
-        owner = np.concatenate(
-            [np.full(b.size, i) for i, b in enumerate(batches)] or [np.zeros(0, dtype=np.int64)]
-        )
-        row = np.concatenate([np.arange(b.size) for b in batches] or [np.zeros(0, dtype=np.int64)])
-        value = np.concatenate(bounds or [np.zeros(0)])
-        order = np.argsort(value, kind="stable")
-        order = order[np.isfinite(value[order])]
+    def _open_in_order(self, walk: Walk, total: int) -> tuple[list[_Open], int]:
+        """Walk meshes by rising bound: sharpen the bound, try a greedy choice, keep what is not settled.
+
+        Also says how far the walk went; the meshes behind are put away by their bounds.
+        """
         waiting: list[_Open] = []
-        for start in range(0, len(order), PRICED_TOGETHER):
-            block = order[start : start + PRICED_TOGETHER]
-            if value[block[0]] >= self.state.best_s or self._late():
-                self._put_rest_away(value[order[start:]])
-                break
-            for index, batch, at, mesh in self._meshes(batches, owner, row, block):
-                self._look(batch, at, mesh, float(value[index]), waiting)
-            self._report("bounds", float(value[block[0]]), start + len(block), total)
-        return sorted(waiting, key=lambda item: item.bound_s)
+        for start in range(0, walk.order.size, PRICED_TOGETHER):
+            bounds = walk.bounds_from(start)
+            if bounds[0] >= self.state.best_s or self._late():
+                self._put_rest_away(bounds)
+                return sorted(waiting, key=lambda item: item.bound_s), start
+            for walked in walk.block(start, self._pricer, self._recompute.apply):
+                self._look(walked, waiting)
+            self._report("bounds", float(bounds[0]), min(start + PRICED_TOGETHER, walk.order.size), total)
+        return sorted(waiting, key=lambda item: item.bound_s), walk.order.size
+
+    def _more_plans(self, walk: Walk, start: int) -> None:
+        """Open a few meshes behind the best for alternatives whose degrees differ; bounds stay as they are.
+
+        Counted, not timed, so that the answer does not depend on the machine.
+        """
+        seen = {_degrees(found.strategy) for found in self.state.found}
+        worth_s, tries = self.state.best_s * MORE_PLANS_WITHIN, MORE_PLANS_TRIED
+        for first in range(start, min(walk.order.size, start + MORE_PLANS_WALKED), PRICED_TOGETHER):
+            for walked in walk.block(first, self._pricer, self._recompute.apply):
+                if len(seen) > self._limits.wanted or tries == 0 or self._late():
+                    return
+                degrees = tuple(walked.batch.row(walked.row)[axis] for axis in DEGREES)
+                if degrees in seen or walked.bound_s >= worth_s:
+                    continue
+                tries -= 1
+                solution = open_mesh(walked.mesh, worth_s).solution
+                if solution is not None:
+                    self._offer(walked, solution)
+                    seen.add(degrees)
 
     def _put_rest_away(self, values: Array) -> None:
         """Meshes never opened: bounded where their bound reaches the cut-off, open otherwise."""
@@ -196,36 +217,19 @@ class SpaceSearch:
         self.state.open += int((~cut).sum())
         self.state.put_away(float(values.min()))
 
-    def _meshes(
-        self, batches: tuple[MeshBatch, ...], owner: Int, row: Int, block: Int
-    ) -> Iterator[tuple[int, MeshBatch, int, MeshCosts]]:
-        """Tables of a block of meshes, in the order of the block."""
-        built: dict[int, tuple[MeshBatch, int, MeshCosts]] = {}
-        for key in np.unique(owner[block]):
-            members = block[owner[block] == key]
-            batch = batches[int(key)].take(row[members])
-            priced = self._pricer.price(batch)
-            rules = batch_rules(self._pricer, priced)
-            for at, index in enumerate(members):
-                mesh = self._recompute.apply(mesh_costs(self._pricer, priced, rules, at), batch.key.scopes)
-                built[int(index)] = (batch, at, mesh)
-        for index in block:
-            yield (int(index), *built[int(index)])
-
-    def _look(
-        self, batch: MeshBatch, row: int, mesh: MeshCosts, bound_s: float, waiting: list[_Open]
-    ) -> None:
+    def _look(self, walked: Walked, waiting: list[_Open]) -> None:
         """Sharpen one mesh's bound; take a greedy choice if it could still win."""
+        bound_s = walked.bound_s
         if bound_s >= self.state.best_s:
             self._bounded(bound_s)
             return
-        opened = open_mesh(mesh, self.state.best_s)
+        opened = open_mesh(walked.mesh, self.state.best_s)
         if not np.isfinite(opened.bound_s):
             self.state.out_of_memory += 1
             return
         bound_s = max(bound_s, opened.bound_s)
         if opened.solution is not None:
-            self._offer(batch, row, mesh, opened.solution)
+            self._offer(walked, opened.solution)
         greedy_s = opened.solution.step_s if opened.solution else np.inf
         is_solved = opened.is_exact and opened.solution is not None
         if bound_s >= self._cutoff() and not is_solved:
@@ -235,7 +239,7 @@ class SpaceSearch:
             self.state.solved += 1
             self.state.put_away(bound_s)
             return
-        waiting.append(_Open(bound_s, batch, row, mesh, greedy_s))
+        waiting.append(_Open(bound_s, walked))
 
     def _bounded(self, bound_s: float) -> None:
         self.state.bounded += 1
@@ -253,14 +257,14 @@ class SpaceSearch:
                 self.state.put_away(item.bound_s)
                 continue
             result = solve_inner(
-                item.mesh,
+                item.walked.mesh,
                 incumbent_s=self.state.best_s,
                 gap=self._limits.gap,
                 max_seconds=left,
                 seed=self._limits.seed,
             )
             if result.solution is not None:
-                self._offer(item.batch, item.row, item.mesh, result.solution)
+                self._offer(item.walked, result.solution)
             if result.status is InnerStatus.INFEASIBLE:
                 self.state.out_of_memory += 1
                 continue
@@ -277,13 +281,14 @@ class SpaceSearch:
         else:
             self.state.solved += 1
 
-    def _offer(self, batch: MeshBatch, row: int, mesh: MeshCosts, solution: InnerSolution) -> None:
+    def _offer(self, walked: Walked, solution: InnerSolution) -> None:
         full: int | tuple[int, ...] = solution.full_layers
         if self._recompute.everywhere:
             full = ALL_LAYERS
-        elif mesh.uniform_full or not any(solution.full_layers):
+        elif walked.mesh.uniform_full or not any(solution.full_layers):
             full = max(solution.full_layers)
-        strategy = strategy_of(batch, row, solution.stages, Recompute(batch.key.scopes, full))
+        recompute = Recompute(walked.batch.key.scopes, full)
+        strategy = strategy_of(walked.batch, walked.row, solution.stages, recompute)
         self.state.offer(Found(strategy, solution.step_s))
 
     def _report(self, phase: str, bound_s: float, done: int, total: int) -> None:
@@ -291,3 +296,7 @@ class SpaceSearch:
         bound = min(bound_s, self.state.lower_bound_s, best)
         gap = (best - bound) / best if np.isfinite(best) else None
         self._progress(Progress(phase, bound, best if np.isfinite(best) else None, gap, done, total))
+
+
+def _degrees(strategy: Strategy) -> tuple[int, ...]:
+    return tuple(getattr(strategy, axis) for axis in DEGREES)

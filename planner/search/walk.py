@@ -1,0 +1,73 @@
+"""All meshes of a space in the order of their bounds, and their cost tables a block at a time."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_models.chunk import Array, MeshCosts
+from cost_models.mesh import Int, MeshBatch
+from cost_models.mesh_costs import batch_rules, mesh_costs
+from cost_models.pricing import Pricer
+
+PRICED_TOGETHER = 64
+"""Meshes whose tables are built in one go."""
+
+AsSearched = Callable[[MeshCosts, tuple[str, ...]], MeshCosts]
+"""The costs of a mesh as the search sees them under the user's recompute restrictions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """One mesh on the walk: its bound, its place in a priced batch, and its costs."""
+
+    bound_s: float
+    batch: MeshBatch
+    row: int
+    mesh: MeshCosts
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Meshes of several batches; `order` lists those with a finite bound, the lowest first."""
+
+    batches: tuple[MeshBatch, ...]
+    owner: Int
+    row: Int
+    bound_s: Array
+    order: Int
+
+    @classmethod
+    def of(cls, batches: tuple[MeshBatch, ...], bounds: list[Array]) -> "Walk":
+        """The walk over batches with the bounds of their meshes."""
+        none = [np.zeros(0, dtype=np.int64)]
+        owner = np.concatenate([np.full(b.size, i) for i, b in enumerate(batches)] or none)
+        row = np.concatenate([np.arange(b.size) for b in batches] or none)
+        bound_s = np.concatenate(bounds or [np.zeros(0)])
+        order = np.argsort(bound_s, kind="stable")
+        return cls(batches, owner, row, bound_s, order[np.isfinite(bound_s[order])])
+
+    @property
+    def num_impossible(self) -> int:
+        """Meshes whose bound says that nothing fits."""
+        return int(self.bound_s.size - self.order.size)
+
+    def bounds_from(self, start: int) -> Array:
+        """Bounds of the meshes from a place of the walk on, rising."""
+        rest: Array = self.bound_s[self.order[start:]]
+        return rest
+
+    def block(self, start: int, pricer: Pricer, as_searched: AsSearched) -> Iterator[Walked]:
+        """The next meshes from a place of the walk, in order, priced together."""
+        places = self.order[start : start + PRICED_TOGETHER]
+        built: dict[int, Walked] = {}
+        for key in np.unique(self.owner[places]):
+            members = places[self.owner[places] == key]
+            batch = self.batches[int(key)].take(self.row[members])
+            priced = pricer.price(batch)
+            rules = batch_rules(pricer, priced)
+            for at, place in enumerate(members):
+                mesh = as_searched(mesh_costs(pricer, priced, rules, at), batch.key.scopes)
+                built[int(place)] = Walked(float(self.bound_s[place]), batch, at, mesh)
+        for place in places:
+            yield built[int(place)]
