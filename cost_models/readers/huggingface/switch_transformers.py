@@ -40,6 +40,10 @@ DEFAULTS: Mapping[str, Default] = {
 """SwitchTransformersConfig of transformers 5.24; null num_decoder_layers means num_layers."""
 
 STACKS = ("encoder", "decoder")
+TWO_STACKS = (
+    Stack(name="encoder", length="seq_len"),
+    Stack(name="decoder", length="decoder_seq_len", reads=("encoder",)),
+)
 
 
 def read_switch_transformers(raw: Mapping[str, object], name: str) -> ModelSpec:
@@ -55,21 +59,18 @@ def read_switch_transformers(raw: Mapping[str, object], name: str) -> ModelSpec:
     tied, vocab = config.flag("tie_word_embeddings"), config.integer("vocab_size")
     sparse = any("moe" in kind for kinds in kinds_of.values() for kind in kinds)
     moe = routed.mlp if isinstance(routed.mlp, MoeShape) else None
-    built = _built(kinds_of, dense, routed) | _ends(dense.stream, vocab, tied)
+    built = _built(kinds_of, dense, routed) | stack_ends(dense.stream, vocab, tied)
     return ModelSpec(
         name=name,
         family=config.family,
-        layers=_layers(kinds_of),
+        layers=stack_layers(kinds_of),
         kinds={
             kind: layer_kind(
                 kind, operators, dense.stream.hidden, cut_after=kind not in {"head", "encoder_norm"}
             )
             for kind, operators in built.items()
         },
-        stacks=(
-            Stack(name="encoder", length="seq_len"),
-            Stack(name="decoder", length="decoder_seq_len", reads=("encoder",)),
-        ),
+        stacks=TWO_STACKS,
         vocab_size=vocab,
         hidden_size=dense.stream.hidden,
         num_attention_heads=dense.heads,
@@ -143,7 +144,8 @@ def _built(
     return built
 
 
-def _ends(stream: Stream, vocab: int, tied: bool) -> dict[str, tuple[Operator, ...]]:
+def stack_ends(stream: Stream, vocab: int, tied: bool) -> dict[str, tuple[Operator, ...]]:
+    """The table that both stacks read, the encoder's last norm, and the head."""
     return {
         "embedding": (embedding(vocab, stream.hidden, EMBEDDING_TIE, dropout=stream.dropout),),
         "encoder_norm": (stream.normalise("encoder_norm", "x"),),
@@ -151,7 +153,8 @@ def _ends(stream: Stream, vocab: int, tied: bool) -> dict[str, tuple[Operator, .
     }
 
 
-def _layers(kinds_of: Mapping[str, tuple[str, ...]]) -> tuple[Layer, ...]:
+def stack_layers(kinds_of: Mapping[str, tuple[str, ...]]) -> tuple[Layer, ...]:
+    """Encoder, then decoder, each behind its embedding, from the kinds of the blocks of each."""
     return (
         Layer(kind="embedding", role=Role.EMBEDDING, stack="encoder"),
         *runs(kinds_of["encoder"], stack="encoder"),
