@@ -7,6 +7,7 @@ from pydantic import Field
 from cost_models.operators.adapter import AdapterBank
 from cost_models.operators.attention import Attention
 from cost_models.operators.convolution import BatchNorm, Conv2d, Pool
+from cost_models.operators.disentangled import DisentangledBias
 from cost_models.operators.elementwise import Activation, Residual, Rope, Scale
 from cost_models.operators.embedding import Embedding, IdleWeights, PositionTable
 from cost_models.operators.linear import Linear
@@ -28,6 +29,7 @@ __all__ = [
     "Combine",
     "Conv2d",
     "CrossEntropy",
+    "DisentangledBias",
     "Dispatch",
     "Embedding",
     "GroupedLinear",
@@ -57,6 +59,7 @@ AnyOperator = Annotated[
     | Combine
     | Conv2d
     | CrossEntropy
+    | DisentangledBias
     | Dispatch
     | Embedding
     | GroupedLinear
