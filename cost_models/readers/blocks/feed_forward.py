@@ -56,7 +56,9 @@ def mlp_branch(shape: MlpShape, hidden: int, source: str, prefix: str = "") -> B
 
 def activation(name: str, source: str, shape: MlpShape | MoeShape, expert_top_k: int = 0) -> Activation:
     """The activation of a feed-forward; a tanh GELU in plain operators keeps more than a fused one."""
-    copies = {"gelu_new": PLAIN_GELU_COPIES, "gelu": 0, "gelu_pytorch_tanh": 0, "relu": 0}.get(shape.function, 1)
+    copies = {"gelu_new": PLAIN_GELU_COPIES, "gelu": 0, "gelu_pytorch_tanh": 0, "relu": 0}.get(
+        shape.function, 1
+    )
     return Activation(
         name=name,
         inputs=(source,),
