@@ -61,9 +61,17 @@ class Config:
 
     def raw(self, key: str, *aliases: str) -> object:
         """The value under the key or an alias of it, or the family's default, which is noted."""
-        for name in (key, *aliases):
-            if name in self._raw:
-                return self._raw[name]
+        stated = [name for name in (key, *aliases) if name in self._raw]
+        for name in stated[1:]:
+            first, other = self._raw[stated[0]], self._raw[name]
+            if first is not None and other is not None and first != other:
+                raise InvalidModel(
+                    f"{stated[0]} is {str(first)[:60]} and {name} is {str(other)[:60]}, two names of one thing; "
+                    "drop one of them",
+                    pointer=f"/{name}",
+                )
+        if stated:
+            return self._raw[stated[0]]
         if key not in self._defaults:
             raise InvalidModel(f"the {self.family} config has no {key}; add it", pointer=f"/{key}")
         default = self._defaults[key]

@@ -148,6 +148,7 @@ def test_grok_1_as_a_layers_file():
     ("config", "key"),
     [
         ({"model_type": "gpt_oss", "num_experts_per_tok": 200}, "num_experts_per_tok"),
+        ({"model_type": "gpt_oss", "num_local_experts": 32, "num_experts": 64}, "num_experts"),
         ({"model_type": "glm4_moe", "first_k_dense_replace": 99}, "first_k_dense_replace"),
         ({"model_type": "dbrx", "attn_config": {"kv_n_heads": 3}}, "n_heads"),
         ({"model_type": "dbrx", "tie_word_embeddings": True}, "tie_word_embeddings"),
