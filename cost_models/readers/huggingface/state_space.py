@@ -12,7 +12,6 @@ MIXERS: Mapping[str, str] = {
     "mamba": "mamba",
     "full_attention": "attention",
     "attention": "attention",
-    "hybrid": "hybrid",
 }
 """Values of layer_types and layers_block_type, under their newer and older names."""
 

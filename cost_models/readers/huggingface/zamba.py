@@ -19,7 +19,7 @@ from cost_models.readers.huggingface.common import (
     rope_semantics,
 )
 from cost_models.readers.huggingface.config import Config, Default, Scalar, options, sizes
-from cost_models.readers.huggingface.state_space import MIXERS, MambaKeys, mamba_shape, selective_shape
+from cost_models.readers.huggingface.state_space import MambaKeys, mamba_shape, selective_shape
 from cost_models.specs.model import ModelSpec
 
 _SHARED: Mapping[str, Default] = {
@@ -81,6 +81,9 @@ ZAMBA2_KEYS = MambaKeys(
     conv_bias="use_conv_bias",
 )
 """The class reads use_conv_bias for its kernels only: the convolution has a bias in any case."""
+
+BLOCKS: Mapping[str, str] = {"linear_attention": "mamba", "mamba": "mamba", "hybrid": "hybrid"}
+"""Values of layers_block_type, under their newer and older names."""
 
 ZAMBA_FIRST = ("mamba", "mamba", "hybrid")
 """Layers before the period begins."""
@@ -209,7 +212,7 @@ def _listed(config: Config, decoder: Decoder) -> tuple[str, ...]:
     """Kinds by layer where the config lists them."""
     for key in ("layers_block_type", "layer_types"):
         if config.listed(key):
-            return config.texts(key, decoder.layers, MIXERS)
+            return config.texts(key, decoder.layers, BLOCKS)
     config.raw("layers_block_type")
     return ()
 

@@ -123,6 +123,8 @@ def _one_token():
         ({"model_type": "marian", "decoder_vocab_size": 9}, "/decoder_vocab_size"),
         ({"model_type": "bart", "encoder_attention_heads": 7}, "/d_model"),
         ({"model_type": "albert", "num_hidden_groups": 20}, "/num_hidden_groups"),
+        ({"model_type": "zamba", "layer_types": ["attention"] * 76}, "/layer_types/0"),
+        ({"model_type": "granitemoehybrid", "layer_types": ["hybrid"] * 32}, "/layer_types/0"),
         ({"model_type": "roberta", "add_cross_attention": True}, "/add_cross_attention"),
     ],
 )
