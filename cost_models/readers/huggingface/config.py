@@ -103,6 +103,13 @@ class Config:
             raise self._wrong(key, value, f"a number of at least {low:g}")
         return float(value)
 
+    def multiple(self, key: str, of: int) -> int:
+        """The number under the key times `of`, cut to a whole size as the classes do."""
+        factor = self.number(key)
+        if not 1 <= factor * of <= MAX_SIZE:
+            raise self._wrong(key, self.raw(key), f"a number of {1 / of:g} to {MAX_SIZE / of:g}")
+        return int(factor * of)
+
     def flag(self, key: str) -> bool:
         """True or false."""
         value = self.raw(key)

@@ -6,7 +6,7 @@ from cost_models.readers.blocks.mamba import SelectiveShape, mamba_sublayer, sel
 from cost_models.readers.blocks.stream import Builder, Stream, chain
 from cost_models.readers.huggingface.common import Decoder, Parts, assemble
 from cost_models.readers.huggingface.config import Config, Default, options, sizes
-from cost_models.readers.huggingface.state_space import MambaKeys, inner_features, mamba_shape, step_rank
+from cost_models.readers.huggingface.state_space import MambaKeys, mamba_shape, step_rank
 from cost_models.specs.model import ModelSpec
 
 MAMBA_DEFAULTS: Mapping[str, Default] = {
@@ -91,7 +91,7 @@ def _read_selective(config: Config, name: str) -> ModelSpec:
 
 def _inner(config: Config, hidden: int) -> int:
     """Expand x hidden; a stated intermediate_size must agree."""
-    inner = inner_features(config, "expand", hidden)
+    inner = config.multiple("expand", hidden)
     if config.listed("intermediate_size") and config.integer("intermediate_size") != inner:
         raise config.contradiction(
             "intermediate_size",

@@ -53,7 +53,7 @@ def mamba_shape(
     config: Config, hidden: int, keys: MambaKeys, inner: int = 0, norm: bool = True
 ) -> MambaShape:
     """A Mamba 2 mixer of `inner` features, expand x hidden where it is 0; heads and groups divide it."""
-    inner = inner or _whole(config, keys.expand, hidden)
+    inner = inner or config.multiple(keys.expand, hidden)
     heads = config.count(keys.heads)
     if inner % heads:
         raise config.contradiction(
@@ -87,7 +87,7 @@ def mamba_shape(
 
 def selective_shape(config: Config, hidden: int, heads: int = 1, norms: bool = False) -> SelectiveShape:
     """A Mamba mixer under Jamba's and Zamba's keys."""
-    inner = _whole(config, "mamba_expand", hidden)
+    inner = config.multiple("mamba_expand", hidden)
     if inner % heads:
         raise config.contradiction(
             "n_mamba_heads",
@@ -110,18 +110,3 @@ def step_rank(config: Config, key: str, hidden: int) -> int:
     if config.raw(key) == "auto":
         return math.ceil(hidden / RANK_DIVISOR)
     return config.integer(key)
-
-
-def inner_features(config: Config, key: str, hidden: int) -> int:
-    """Features inside a mixer: expand x hidden."""
-    return _whole(config, key, hidden)
-
-
-def _whole(config: Config, key: str, hidden: int) -> int:
-    """Expand x hidden, cut to a whole number as the classes do."""
-    inner = int(config.number(key) * hidden)
-    if inner < 1:
-        raise config.contradiction(
-            key, f"{key} x hidden_size {hidden} is {inner} features; use a larger {key}"
-        )
-    return inner

@@ -169,7 +169,7 @@ def _block(config: Config, stage: Stage) -> tuple[Operator, ...]:
         relative_buckets=0 if second else (2 * window - 1) ** 2,
     )
     mlp = MlpShape(
-        width=int(config.number("mlp_ratio") * stage.width),
+        width=config.multiple("mlp_ratio", stage.width),
         gated=False,
         function=config.text("hidden_act"),
         bias=True,

@@ -169,7 +169,7 @@ def _mlp(config: Config, hidden: int) -> MlpShape:
     function = config.text("hidden_act")
     if not config.family.startswith("dinov2"):
         return MlpShape(width=config.integer("intermediate_size"), gated=False, function=function, bias=True)
-    width = int(hidden * config.number("mlp_ratio"))
+    width = config.multiple("mlp_ratio", hidden)
     if not config.flag("use_swiglu_ffn"):
         return MlpShape(width=width, gated=False, function=function, bias=True)
     width = -(-int(width * 2 / 3) // SWIGLU_MULTIPLE) * SWIGLU_MULTIPLE
