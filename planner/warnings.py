@@ -1,5 +1,6 @@
 """Sentences that a user should read before trusting a prediction."""
 
+import math
 from collections.abc import Iterator
 
 from cost_models.specs.strategy import Strategy
@@ -55,6 +56,15 @@ def _without_effect(situation: Situation) -> Iterator[str]:
     for name, (what, is_absent) in absent.items():
         if is_absent and getattr(options, name) != type(options).model_fields[name].default:
             yield f"job.{name} has no effect: {model.name} has no {what}"
+
+
+def _batch(situation: Situation) -> Iterator[str]:
+    """A batch that rules data parallelism out altogether."""
+    devices, batch = situation.cluster.num_devices, situation.job.global_batch
+    if devices > 1 and math.gcd(devices, batch) == 1:
+        below = batch // devices * devices
+        nearest = " or ".join(str(n) for n in (below, below - devices) if n > 0) or str(devices)
+        yield f"no data-parallel size of {devices} devices above 1 divides global batch {batch}; {nearest} would"
 
 
 def _strategy(situation: Situation, strategy: Strategy) -> Iterator[str]:

@@ -136,3 +136,10 @@ def test_mtp_layers_add_to_the_last_stage(make_situation):
     assert b.memory.stages[-1].allocated_bytes > a.memory.stages[-1].allocated_bytes
     assert b.memory.stages[1].allocated_bytes == pytest.approx(a.memory.stages[1].allocated_bytes)
     assert any("train_mtp" in warning for warning in a.warnings)
+
+
+def test_a_batch_that_rules_data_parallelism_out_is_said(make_situation):
+    """512 and 7 devices share no divisor; 511 = 73 x 7 and 504 = 72 x 7 do."""
+    of = make_situation("llama-3.1-8b", "dgx-h100", 7, seq_len=4096, global_batch=512)
+    found = evaluate(of, parse_strategy("pp=7"))
+    assert any("512; 511 or 504 would" in warning for warning in found.warnings)
