@@ -17,6 +17,7 @@ def collect_warnings(
         *_memory(verdict, memory),
         *_model(situation),
         *_without_effect(situation),
+        *_batch(situation),
         *_strategy(situation, strategy),
     )
 
