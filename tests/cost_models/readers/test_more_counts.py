@@ -1,0 +1,113 @@
+"""Decoders of mixed layers and relatives of Llama: counts equal those of built or published models."""
+
+import json
+import time
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from cost_models.errors import InvalidModel
+from cost_models.readers import read_model
+from cost_models.specs.counts import count_parameters, layer_parameters
+from cost_models.specs.model import ModelSpec, Role
+
+ORACLE = Path(__file__).parents[2] / "data" / "oracle_more.json"
+ROWS = json.loads(ORACLE.read_text(encoding="utf-8"))["models"]
+
+
+def runs(model: ModelSpec) -> list[list[int]]:
+    """[parameters, layers in a row] of the blocks."""
+    sizes: list[int] = []
+    for layer in model.expanded(Role.BLOCK):
+        sizes.append(layer_parameters(model.kinds[layer.kind]))
+    return [[size, len(list(same))] for size, same in groupby(sizes)]
+
+
+def published(name: str) -> dict[str, object]:
+    """A copy of the config of the first row of this name."""
+    return json.loads(json.dumps(next(row["config"] for row in ROWS if row["name"] == name)))
+
+
+numbered = pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['name']} {row['form']}")
+
+
+@numbered
+def test_counts_equal_the_built_model(row):
+    counts = count_parameters(read_model(row["config"], name=row["name"]))
+    assert counts.parameters == row["parameters"]
+    assert counts.embedding == row["embedding"]
+    if row["active"] is not None:
+        assert counts.active == row["active"]
+
+
+@numbered
+def test_every_layer_equals_the_built_layer(row):
+    assert runs(read_model(row["config"])) == row["layers"][0]
+
+
+@numbered
+def test_reading_is_quick(row):
+    read_model(row["config"])
+    started = time.perf_counter()
+    read_model(row["config"])
+    assert time.perf_counter() - started < 0.05
+
+
+NAS = "Llama-3.3-Nemotron-Super-49B"
+
+
+def test_layers_without_attention_have_none():
+    model = read_model(published(NAS))
+    names = {kind: {each.name for each in found.operators} for kind, found in model.kinds.items()}
+    without = [
+        layer.kind for layer in model.expanded(Role.BLOCK) if "core_attention" not in names[layer.kind]
+    ]
+    # 49 of the 80 layers kept their attention; 64 heads in groups of 8 are 8 key/value heads.
+    assert len(without) == 31
+    assert all("attn_norm" not in names[kind] for kind in without)
+    assert model.num_kv_heads == 8
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value"),
+    [
+        ("attention", "replace_with_linear", True),
+        ("attention", "num_sink_tokens", 4),
+        ("attention", "n_heads_in_group", 7),
+        ("attention", "n_heads_in_group", "8"),
+        ("attention", "no_op", "yes"),
+        ("ffn", "replace_with_linear", True),
+        ("ffn", "sparsify", ["2:4"]),
+        ("ffn", "ffn_mult", -1),
+        ("ffn", "ffn_mult", 1e30),
+        ("ffn", "ffn_mult", None),
+    ],
+)
+def test_a_block_that_is_not_known_is_refused(part, key, value):
+    config = published(NAS)
+    config["block_configs"][3][part][key] = value
+    with pytest.raises(InvalidModel) as caught:
+        read_model(config)
+    assert caught.value.pointer == f"/block_configs/3/{part}/{key}"
+
+
+@pytest.mark.parametrize("value", [None, [], [{}] * 79, ["attention"] * 80, [{"attention": {}}] * 80])
+def test_blocks_in_another_form_are_refused(value):
+    config = published(NAS) | {"block_configs": value}
+    with pytest.raises(InvalidModel, match="block_configs"):
+        read_model(config)
+
+
+def test_a_block_of_nothing_is_refused():
+    config = published(NAS)
+    config["block_configs"][6]["ffn"]["no_op"] = True
+    with pytest.raises(InvalidModel, match="leaves out both"):
+        read_model(config)
+
+
+def test_a_missing_list_of_blocks_is_named():
+    config = published(NAS)
+    del config["block_configs"]
+    with pytest.raises(InvalidModel, match="no block_configs"):
+        read_model(config)
