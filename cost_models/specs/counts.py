@@ -8,7 +8,7 @@ from cost_models.operators.base import ParameterGroup, Shard
 from cost_models.specs.model import Layer, LayerKind, ModelSpec, Role
 
 WIDENING = "stream_in"
-"""Name of a linear of the embedding layer that is counted apart from the embedding."""
+"""Names of operators of the embedding layer that begin so are counted apart from the embedding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,10 @@ def sequence_shard(
 
 
 def _embedding(model: ModelSpec, layers: tuple[Layer, ...]) -> int:
-    """Elements of the embedding layer but for a linear that widens a narrow table's rows (OPT 350M)."""
+    """Elements of the embedding layer but for linears over its tables' rows (OPT 350M, Gemma 4)."""
     found = tuple(layer for layer in layers if layer.role is Role.EMBEDDING)
     operators = [operator for layer in found for operator in model.kinds[layer.kind].operators]
-    widening = [operator for operator in operators if operator.name == WIDENING]
+    widening = [operator for operator in operators if operator.name.startswith(WIDENING)]
     return _unique(model, found) - sum(group.elements for each in widening for group in each.parameters())
 
 

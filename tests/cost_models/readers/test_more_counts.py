@@ -111,3 +111,34 @@ def test_a_missing_list_of_blocks_is_named():
     del config["block_configs"]
     with pytest.raises(InvalidModel, match="no block_configs"):
         read_model(config)
+
+
+def gemma4(**keys: object) -> ModelSpec:
+    """A small Gemma 4 of 7 layers, the sixth and the last full."""
+    return read_model({"model_type": "gemma4_text", "num_hidden_layers": 7, **keys})
+
+
+def test_layers_that_share_keys_have_neither_keys_nor_values():
+    own, shared = gemma4(), gemma4(num_kv_shared_layers=1, use_double_wide_mlp=True)
+    difference = layer_parameters(shared.kinds["full_shared_kv"]) - layer_parameters(own.kinds["full"])
+    # Twice the feed-forward: 3 x 2304 x 9216 more; less keys and values, 2 x 2304 x 4 x 512, and a norm of 512.
+    assert difference == 3 * 2304 * 9216 - 2 * 2304 * 4 * 512 - 512
+
+
+def test_a_type_without_a_layer_to_share_from_is_refused():
+    with pytest.raises(InvalidModel, match="num_kv_shared_layers"):
+        gemma4(num_kv_shared_layers=2)
+
+
+def test_the_last_layer_is_full_whatever_is_listed():
+    model = gemma4(layer_types=["sliding_attention"] * 7)
+    assert model.layers[-2].kind == "full"
+    assert any("last layer" in each.value for each in model.assumed)
+
+
+@pytest.mark.parametrize(
+    "value", [[], {"x": {}}, {"05": 3}, {"05": {"head_dim": 64}}, {"05": {"head_dim": "a"}}]
+)
+def test_sizes_by_layer_that_do_not_agree_are_refused(value):
+    with pytest.raises(InvalidModel, match="per_layer_config"):
+        gemma4(per_layer_config=value)
