@@ -59,7 +59,7 @@ def model_rows(model: ModelSpec, job: Job) -> Rows:
     head = [layer for layer in model.layers if layer.role is Role.HEAD]
     if job.options.train_mtp:
         head += [layer for layer in model.layers if layer.role is Role.MTP]
-    embedding = [layer for layer in model.layers if layer.role is Role.EMBEDDING]
+    embedding = [layer for layer in model.layers if layer.role in (Role.EMBEDDING, Role.CONNECTOR)]
     rows = (_row(model, embedding), *middle, _row(model, head))
     return Rows(rows, tuple(blocks), tuple(labels))
 

@@ -20,6 +20,7 @@ class Role(StrEnum):
 
     EMBEDDING = "embedding"  # always on the first stage
     BLOCK = "block"  # counted by `stages=...`; stages are cut between blocks
+    CONNECTOR = "connector"  # from a vision tower to the decoder: stands with the embedding, counts apart
     MTP = "mtp"  # multi-token prediction: on the last stage, only when trained
     HEAD = "head"  # final norm, head and loss: always on the last stage
 
@@ -74,9 +75,13 @@ class Stack(Frozen):
     """Above 0: positions are squares of the image of so many pixels a side, whatever `length` says."""
     extra_positions: Annotated[int, Field(ge=0, le=65_536)] = 0
     """Positions beside the patches: class token, distillation token, registers."""
+    positions: Annotated[int, Field(ge=0, le=100_000_000)] = 0
+    """Above 0: every sequence has so many positions in this stack, whatever `length` says (one image)."""
 
     def patches(self, image_size: int) -> int:
-        """Positions of an image of this side in pixels; 0 where the stack has no patches."""
+        """Positions of an image of this side in pixels, or the fixed ones; 0 where the stack has neither."""
+        if self.positions:
+            return self.positions
         if not self.patch_size:
             return 0
         return (image_size // self.patch_size) ** 2 + self.extra_positions

@@ -4,7 +4,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from cost_models.errors import InvalidModel, UnknownModelFamily
-from cost_models.readers.huggingface.registry import ARCHITECTURES, FAMILIES, SAME_CLASS, find_reader
+from cost_models.readers.huggingface.registry import (
+    ARCHITECTURES,
+    COMPOSITE,
+    FAMILIES,
+    SAME_CLASS,
+    find_reader,
+)
 from cost_models.specs.model import Assumed, ModelSpec
 from cost_models.suggest import did_you_mean
 
@@ -18,7 +24,7 @@ def read_huggingface(raw: Mapping[str, object], *, name: str = "") -> ModelSpec:
     """ModelSpec of a config of a known family."""
     family = _family(raw)
     nested = [key for key in ("text_config", "vision_config", "audio_config") if key in raw]
-    if nested:
+    if nested and not _takes(family, nested):
         raise UnknownModelFamily(
             f"model family {family!r} is composite ({', '.join(nested)}), which no reader knows yet; "
             f"give the config of its text model alone, or {WAYS_OUT}",
@@ -48,6 +54,11 @@ def _family(raw: Mapping[str, object]) -> str:
         )
     stated = _architectures(raw)
     return ARCHITECTURES.get(stated[0], stated[0]) if stated else ""
+
+
+def _takes(family: str, nested: list[str]) -> bool:
+    """Whether the family is a composite of a vision tower and a text model, and nothing else is nested."""
+    return FAMILIES.get(family, "").startswith(f"{COMPOSITE}:") and "audio_config" not in nested
 
 
 def _architectures(raw: Mapping[str, object]) -> tuple[str, ...]:

@@ -97,8 +97,8 @@ def test_an_architecture_alone_names_the_family():
 
 
 def test_composite_configs_are_refused_by_name():
-    error = refusal({"model_type": "gemma3", "text_config": {}, "vision_config": {}}, UnknownModelFamily)
-    assert "'gemma3' is composite (text_config, vision_config)" in error.detail
+    error = refusal({"model_type": "mllama", "text_config": {}, "vision_config": {}}, UnknownModelFamily)
+    assert "'mllama' is composite (text_config, vision_config)" in error.detail
 
 
 def test_neither_config_nor_layers_file():
