@@ -1,6 +1,7 @@
 """DeepSeek-V2 and V3: latent attention, dense layers, then experts, multi-token prediction."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from cost_models.operators import CrossEntropy, LmHead
 from cost_models.operators.base import Operator
@@ -108,7 +109,8 @@ def read_latent_moe(config: Config, name: str) -> ModelSpec:
     stream = Stream(decoder.hidden)
     order = dense_then_routed(config, decoder.layers)
     attend, moe = attention_sublayer(stream, latent_attention(config)), latent_moe(config)
-    kinds = {"moe": chain(attend, feed_forward_sublayer(stream, moe))}
+    routed = replace(stream, placement="sandwich") if config.family == "axk1" else stream
+    kinds = {"moe": chain(attend, feed_forward_sublayer(routed, moe))}
     if "dense" in order:
         kinds["dense"] = chain(attend, feed_forward_sublayer(stream, latent_mlp(config)))
     parts = Parts(
@@ -117,7 +119,7 @@ def read_latent_moe(config: Config, name: str) -> ModelSpec:
         semantics=latent_semantics(config),
         moe=moe,
         mtp_layers=config.integer("num_nextn_predict_layers", low=0, high=64),
-        mtp=mtp_operators(stream, decoder, (attend, feed_forward_sublayer(stream, moe))),
+        mtp=mtp_operators(stream, decoder, (attend, feed_forward_sublayer(routed, moe))),
     )
     return assemble(config, decoder, stream, parts)
 

@@ -1,12 +1,12 @@
-"""Relatives of DeepSeek-V3: Kimi K2, GLM-4.7 Flash, Sarvam; with an indexer: DeepSeek-V3.2 and GLM-5."""
+"""Relatives of DeepSeek-V3: Kimi K2, GLM-4.7 Flash, Sarvam, A.X K1, Youtu; indexed: DeepSeek-V3.2 and GLM-5."""
 
 from collections.abc import Mapping
 
 from cost_models.readers.blocks.attention import LatentAttentionShape, attention_sublayer
 from cost_models.readers.blocks.feed_forward import MlpShape, MoeShape, feed_forward_sublayer
-from cost_models.readers.blocks.stream import Stream
+from cost_models.readers.blocks.stream import Stream, chain
 from cost_models.readers.huggingface.common import Parts, assemble, read_decoder
-from cost_models.readers.huggingface.config import Config, Default, options, sizes
+from cost_models.readers.huggingface.config import Config, Default, Scalar, options, sizes
 from cost_models.readers.huggingface.deepseek import (
     DEFAULTS,
     latent_attention,
@@ -16,7 +16,7 @@ from cost_models.readers.huggingface.deepseek import (
     mtp_operators,
     read_latent_moe,
 )
-from cost_models.readers.huggingface.routed import build_kinds, dense_then_routed
+from cost_models.readers.huggingface.routed import build_kinds, dense_then_routed, semantics
 from cost_models.specs.model import ModelSpec
 
 _V3: Mapping[str, Default] = DEFAULTS["deepseek_v3"]
@@ -65,6 +65,23 @@ KIN_DEFAULTS: Mapping[str, Mapping[str, Default]] = {
             rms_norm_eps=1e-5,
         ),
     },
+    "axk1": {
+        **_V3,
+        **sizes(vocab_size=163840, num_attention_heads=64, n_routed_experts=192, first_k_dense_replace=1),
+        **options(max_position_embeddings=32768),
+    },
+    "youtu": {
+        **_V3,
+        **sizes(
+            vocab_size=128256,
+            hidden_size=2048,
+            intermediate_size=6144,
+            num_hidden_layers=32,
+            num_attention_heads=16,
+            tie_word_embeddings=True,
+        ),
+        **options(max_position_embeddings=131072),
+    },
     "deepseek_v32": _INDEXED,
     "glm_moe_dsa": {
         **_INDEXED,
@@ -84,8 +101,9 @@ KIN_DEFAULTS: Mapping[str, Mapping[str, Default]] = {
         **options(n_group=1, topk_group=1, max_position_embeddings=202752, rms_norm_eps=1e-5),
     },
 }
-"""SarvamMLAConfig, Glm4MoeLiteConfig, DeepseekV32Config and GlmMoeDsaConfig of transformers 5.24; Kimi K2 is
-read by DeepseekV3Config. An absent num_nextn_predict_layers is none, as the classes build none."""
+"""SarvamMLAConfig, Glm4MoeLiteConfig, AXK1Config, YoutuConfig, DeepseekV32Config and GlmMoeDsaConfig of
+transformers 5.24; Kimi K2 is read by DeepseekV3Config. An absent num_nextn_predict_layers is none, as the
+classes build none."""
 
 INDEXERS: Mapping[str, str] = {"full": "", "shared": "_shared"}
 """Values of indexer_types, and what they add to the name of a kind."""
@@ -104,6 +122,25 @@ def read_sarvam_mla(raw: Mapping[str, object], name: str) -> ModelSpec:
 def read_glm4_moe_lite(raw: Mapping[str, object], name: str) -> ModelSpec:
     """A model of type glm4_moe_lite."""
     return read_latent_moe(Config(raw, KIN_DEFAULTS["glm4_moe_lite"], "glm4_moe_lite"), name)
+
+
+def read_axk1(raw: Mapping[str, object], name: str) -> ModelSpec:
+    """A model of type axk1: routed layers have a norm after the experts too."""
+    return read_latent_moe(Config(raw, KIN_DEFAULTS["axk1"], "axk1"), name)
+
+
+def read_youtu(raw: Mapping[str, object], name: str) -> ModelSpec:
+    """A model of type youtu: latent attention, no experts."""
+    config = Config(raw, KIN_DEFAULTS["youtu"], "youtu")
+    decoder = read_decoder(config, name)
+    stream = Stream(decoder.hidden)
+    block = chain(
+        attention_sublayer(stream, latent_attention(config)),
+        feed_forward_sublayer(stream, latent_mlp(config)),
+    )
+    found: dict[str, Scalar] = semantics(config)
+    parts = Parts(kinds={"dense": block}, order=("dense",) * decoder.layers, semantics=found)
+    return assemble(config, decoder, stream, parts)
 
 
 def read_deepseek_v32(raw: Mapping[str, object], name: str) -> ModelSpec:

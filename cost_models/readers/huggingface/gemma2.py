@@ -1,4 +1,7 @@
-"""Gemma 1 and 2: tanh-GELU gates, heads of their own size, tied table; 2: four norms, windows by turns, soft caps."""
+"""Gemma 1 and 2, VaultGemma: tanh-GELU gates, heads of their own size, tied table.
+
+Gemma 2 has four norms, windows by turns and soft caps; VaultGemma is Gemma 2 without the norms after its branches.
+"""
 
 from collections.abc import Mapping
 
@@ -44,7 +47,7 @@ GEMMA2_DEFAULTS: Mapping[str, Default] = {
         attn_logit_softcapping=50.0,
     ),
 }
-"""Gemma2Config of transformers 5.24."""
+"""Gemma2Config and VaultGemmaConfig of transformers 5.24, which agree."""
 
 
 def read_gemma(raw: Mapping[str, object], name: str) -> ModelSpec:
@@ -60,7 +63,15 @@ def read_gemma(raw: Mapping[str, object], name: str) -> ModelSpec:
 
 def read_gemma2(raw: Mapping[str, object], name: str) -> ModelSpec:
     """A model of type gemma2: a windowed layer first, then a full one, and so on."""
-    config = Config(raw, GEMMA2_DEFAULTS, "gemma2")
+    return _read_windowed(Config(raw, GEMMA2_DEFAULTS, "gemma2"), name)
+
+
+def read_vaultgemma(raw: Mapping[str, object], name: str) -> ModelSpec:
+    """A model of type vaultgemma: two norms a layer."""
+    return _read_windowed(Config(raw, GEMMA2_DEFAULTS, "vaultgemma"), name)
+
+
+def _read_windowed(config: Config, name: str) -> ModelSpec:
     decoder = read_decoder(config, name)
     bias = config.flag("attention_bias")
     full = attention_shape(config, decoder, qkv_bias=bias, out_bias=bias, causal=_causal(config))
@@ -76,7 +87,7 @@ def read_gemma2(raw: Mapping[str, object], name: str) -> ModelSpec:
     ):
         if config.raw(key) is not None:
             semantics[word] = config.number(key)
-    stream = Stream(decoder.hidden, placement="sandwich")
+    stream = Stream(decoder.hidden, placement="sandwich" if config.family == "gemma2" else "pre")
     return mixed(stream, full, sliding, order, mlp).model(config, decoder, semantics)
 
 

@@ -142,3 +142,8 @@ def test_the_last_layer_is_full_whatever_is_listed():
 def test_sizes_by_layer_that_do_not_agree_are_refused(value):
     with pytest.raises(InvalidModel, match="per_layer_config"):
         gemma4(per_layer_config=value)
+
+
+def test_heads_of_an_unknown_size_are_not_guessed():
+    with pytest.raises(InvalidModel, match="no head_dim"):
+        read_model({"model_type": "iquestcoder", "hidden_size": 2048})
