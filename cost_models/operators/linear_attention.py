@@ -23,8 +23,9 @@ class LinearAttention(Operator):
     Decayed (lightning attention, Qin et al. 2024, algorithm 1): Q K^T and its product with V inside a chunk, Q with
     the state before it, K^T V into the state after it. `delta`: the (gated) delta rule (Yang et al. 2024, "Gated
     Delta Networks", section 3.3) first takes from the values what the state predicts: K K^T, the solution of a
-    triangular system for d_k + d_v right-hand sides, and its product with the state. `gated` heads learn a decay.
-    Each of `key_heads` serves heads / key_heads value heads.
+    triangular system for d_k + d_v right-hand sides, and its product with the state. `gated` heads learn a decay,
+    one for each key feature where `by_feature` (Kimi Delta Attention, "Kimi Linear", Kimi Team 2025). Each of
+    `key_heads` serves heads / key_heads value heads.
     """
 
     family: Literal["linear_attention"] = "linear_attention"
@@ -35,14 +36,20 @@ class LinearAttention(Operator):
     chunk: int = 64
     delta: bool = False
     gated: bool = False
+    by_feature: bool = False
+
+    @property
+    def _decays(self) -> int:
+        """Decays per token."""
+        return self.heads * (self.qk_dim if self.by_feature else 1)
 
     def parameters(self) -> tuple[ParameterGroup, ...]:
-        """The decay and the step bias of gated heads, one of each per head."""
+        """The decay and its bias of gated heads: one of each per head, or a bias for each key feature."""
         if not self.gated:
             return ()
         return (
             ParameterGroup(f"{self.name}.A_log", self.heads, Split.TP, matrix=False, fp32=True),
-            ParameterGroup(f"{self.name}.dt_bias", self.heads, Split.TP, matrix=False),
+            ParameterGroup(f"{self.name}.dt_bias", self._decays, Split.TP, matrix=False),
         )
 
     def _flops_per_token(self) -> float:
@@ -57,7 +64,7 @@ class LinearAttention(Operator):
     def elements_in(self, at: Shard) -> Num:
         """q, k, v, and decay and step size where there are any, on one rank."""
         width = 2 * self.key_heads * self.qk_dim + self.heads * self.v_dim
-        return at.tokens * (width + (2 * self.heads if self.gated else 0)) / at.tp
+        return at.tokens * (width + (self._decays + self.heads if self.gated else 0)) / at.tp
 
     def elements_out(self, at: Shard) -> Num:
         """The mixed values."""
@@ -84,7 +91,7 @@ class LinearAttention(Operator):
             Tensor(f"{self.name}.states", chunks * self.qk_dim * self.v_dim, DtypeRole.FP32),
         ]
         if self.gated:
-            gates = 2.0 * at.tokens * self.heads / at.tp
+            gates = at.tokens * float(self._decays + self.heads) / at.tp
             held.append(Tensor(f"{self.name}.gates", gates, DtypeRole.FP32))
         if self.delta:
             held.append(Tensor(f"{self.name}.inverses", chunks * self.chunk**2))

@@ -1,9 +1,18 @@
-"""Mixers of linear attention: Qwen's gated delta net and MiniMax's lightning attention."""
+"""Mixers of linear attention: Qwen's gated delta net, Kimi's delta attention, MiniMax's lightning attention."""
 
 from cost_models.operators import Activation, CausalConv, Linear, LinearAttention, Norm
 from cost_models.operators.base import Operator
 from cost_models.operators.linear import Part
-from cost_models.readers.blocks.stream import Branch, Builder, Size, Stream, column, row, sublayer
+from cost_models.readers.blocks.stream import (
+    Branch,
+    Builder,
+    Size,
+    Stream,
+    column,
+    replicated,
+    row,
+    sublayer,
+)
 from cost_models.specs.base import Frozen
 
 
@@ -14,6 +23,15 @@ class DeltaNetShape(Frozen):
     key_heads: Size
     key_dim: Size
     value_dim: Size
+    kernel_size: Size = 4
+    chunk: Size = 64
+
+
+class DeltaAttentionShape(Frozen):
+    """Kimi Delta Attention: heads of one size for queries, keys and values, a decay for each key feature."""
+
+    heads: Size
+    head_dim: Size
     kernel_size: Size = 4
     chunk: Size = 64
 
@@ -65,6 +83,39 @@ def delta_net_branch(shape: DeltaNetShape, hidden: int, source: str) -> Branch:
     return Branch(found, ("out_proj",))
 
 
+def delta_attention_branch(shape: DeltaAttentionShape, hidden: int, source: str) -> Branch:
+    """q, k, v and step; decay and output gate through head_dim features each; delta rule; gated norm; output."""
+    heads, dim = shape.heads, shape.head_dim
+    width = heads * dim
+    parts = (*(Part(name=name, features=width) for name in ("q", "k", "v")), Part(name="b", features=heads))
+    found: tuple[Operator, ...] = (
+        Linear(name="in_proj", inputs=(source,), in_features=hidden, parts=parts),
+        *_short_convolution(3 * width, shape.kernel_size),
+        replicated("decay_down", source, hidden, dim),
+        column("decay_up", "decay_down", dim, width),
+        LinearAttention(
+            name="delta_rule",
+            inputs=("q", "k", "v"),
+            heads=heads,
+            key_heads=heads,
+            qk_dim=dim,
+            v_dim=dim,
+            chunk=shape.chunk,
+            delta=True,
+            gated=True,
+            by_feature=True,
+        ),
+        Norm(name="gated_norm", inputs=("delta_rule",), width=dim, groups=heads, sharded=True),
+        replicated("gate_down", source, hidden, dim),
+        column("gate_up_proj", "gate_down", dim, width),
+        Activation(
+            name="gate", inputs=("gated_norm", "gate_up_proj"), function="sigmoid", width=width, gated=True
+        ),
+        row("out_proj", "gate", width, hidden),
+    )
+    return Branch(found, ("out_proj",))
+
+
 def _short_convolution(channels: int, kernel_size: int) -> tuple[Operator, ...]:
     """The causal convolution of queries, keys and values, and its SiLU."""
     return (
@@ -110,12 +161,17 @@ def lightning_branch(shape: LightningShape, hidden: int, source: str) -> Branch:
     return Branch(found, ("out_proj",))
 
 
-def linear_attention_sublayer(stream: Stream, shape: DeltaNetShape | LightningShape) -> Builder:
+LinearShape = DeltaNetShape | DeltaAttentionShape | LightningShape
+
+
+def linear_attention_sublayer(stream: Stream, shape: LinearShape) -> Builder:
     """A builder for `chain`: norm, mixer of linear attention, residual."""
 
     def branch(source: str) -> Branch:
         if isinstance(shape, DeltaNetShape):
             return delta_net_branch(shape, stream.hidden, source)
+        if isinstance(shape, DeltaAttentionShape):
+            return delta_attention_branch(shape, stream.hidden, source)
         return lightning_branch(shape, stream.hidden, source)
 
     return lambda source: sublayer(stream, "attn", source, branch)

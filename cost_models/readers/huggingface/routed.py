@@ -6,6 +6,7 @@ from cost_models.operators.base import Operator
 from cost_models.readers.blocks.attention import AttentionShape, LatentAttentionShape, attention_sublayer
 from cost_models.readers.blocks.feed_forward import MlpShape, MoeShape, feed_forward_sublayer
 from cost_models.readers.blocks.linear_attention import (
+    DeltaAttentionShape,
     DeltaNetShape,
     LightningShape,
     linear_attention_sublayer,
@@ -14,7 +15,7 @@ from cost_models.readers.blocks.stream import Builder, Stream, chain
 from cost_models.readers.huggingface.common import check_experts, rope_semantics
 from cost_models.readers.huggingface.config import Config, Scalar
 
-Mixer = AttentionShape | LatentAttentionShape | DeltaNetShape | LightningShape
+Mixer = AttentionShape | LatentAttentionShape | DeltaNetShape | DeltaAttentionShape | LightningShape
 Shapes = tuple[Mixer, MlpShape | MoeShape]
 """The token mixer and the feed-forward of one kind of block."""
 
@@ -35,7 +36,7 @@ def build_kinds(stream: Stream, shapes: Mapping[str, Shapes]) -> dict[str, tuple
 
 def mixer_sublayer(stream: Stream, mixer: Mixer) -> Builder:
     """A builder for `chain`: norm, token mixer of any sort, residual."""
-    if isinstance(mixer, DeltaNetShape | LightningShape):
+    if isinstance(mixer, DeltaNetShape | DeltaAttentionShape | LightningShape):
         return linear_attention_sublayer(stream, mixer)
     return attention_sublayer(stream, mixer)
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from cost_models.errors import InvalidModel
+from cost_models.operators import LinearAttention
+from cost_models.operators.base import Shard
 from cost_models.readers import read_model
 from cost_models.specs.counts import count_parameters, layer_parameters
 from cost_models.specs.model import ModelSpec, Role
@@ -147,3 +149,72 @@ def test_sizes_by_layer_that_do_not_agree_are_refused(value):
 def test_heads_of_an_unknown_size_are_not_guessed():
     with pytest.raises(InvalidModel, match="no head_dim"):
         read_model({"model_type": "iquestcoder", "hidden_size": 2048})
+
+
+def test_kimi_linear_as_published():
+    numbers = {"full_attn_layers": [4, 8, 12, 16, 20, 24, 27]}
+    sizes = {"head_dim": 128, "num_heads": 32, "short_conv_kernel_size": 4}
+    model = read_model({"model_type": "kimi_linear", "linear_attn_config": {**numbers, **sizes}})
+    # The checkpoint holds 49,122,681,728 numbers, 26 x 256 of them the routers' correction biases, which are buffers.
+    assert count_parameters(model).parameters == 49_122_681_728 - 26 * 256
+    assert [i + 1 for i, each in enumerate(model.expanded(Role.BLOCK)) if each.kind == "moe_full"] == [
+        4, 8, 12, 16, 20, 24, 27,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"linear_attn_config": {"full_attn_layers": [4, 28]}},
+        {"linear_attn_config": {"full_attn_layers": [4], "kda_layers": [1, 2]}},
+        {"linear_attn_config": {"head_dim": 128}, "linear_head_dim": 64},
+        {"attention_bias": True},
+        {"attn_res_block_size": 4},
+        {"num_experts": 6, "num_expert_group": 4, "num_experts_per_token": 2},
+        {"num_experts": 6, "num_local_experts": 8},
+    ],
+)
+def test_kimi_linear_of_another_kind_is_refused(keys):
+    with pytest.raises(InvalidModel):
+        read_model({"model_type": "kimi_linear", **keys})
+
+
+def test_a_decay_for_each_feature_has_a_bias_for_each():
+    sizes = {"heads": 2, "key_heads": 2, "qk_dim": 4, "v_dim": 4, "delta": True, "gated": True}
+    by_head = LinearAttention(name="delta", inputs=("q", "k", "v"), **sizes)
+    by_feature = by_head.model_copy(update={"by_feature": True})
+    # A_log 2 and dt_bias 2, or 2 x 4.
+    assert sum(group.elements for group in by_head.parameters()) == 4
+    assert sum(group.elements for group in by_feature.parameters()) == 10
+    at = Shard(sequences=1.0, seq_len=8.0, context_len=0.0)
+    # q, k, v of 8 features each, steps 2, decays 2 or 8: 8 tokens x 28 or 34.
+    assert by_head.elements_in(at) == 8 * 28
+    assert by_feature.elements_in(at) == 8 * 34
+
+
+def lfm2(**keys: object) -> ModelSpec:
+    """LFM2-1.2B in the spelling of its first config."""
+    sizes = {"hidden_size": 2048, "block_ff_dim": 12288, "num_hidden_layers": 16}
+    return read_model({"model_type": "lfm2", "full_attn_idxs": [2, 5, 8, 10, 12, 14], **sizes, **keys})
+
+
+def test_lfm2_as_published():
+    model = lfm2()
+    assert count_parameters(model).parameters == 1_170_340_608
+    # Linear to 3 h and back, 4 x 2048^2; convolution 3 x 2048; feed-forward 3 x 2048 x 8192; two norms.
+    assert layer_parameters(model.kinds["conv"]) == 4 * 2048**2 + 3 * 2048 + 3 * 2048 * 8192 + 2 * 2048
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"full_attn_idxs": [16]},
+        {"layer_types": ["conv"] * 16},
+        {"intermediate_size": 8192},
+        {"tie_embedding": False, "tie_word_embeddings": True},
+        {"block_ffn_dim_multiplier": 1e20},
+    ],
+)
+def test_lfm2_that_contradicts_itself_is_refused(keys):
+    with pytest.raises(InvalidModel):
+        lfm2(**keys)
