@@ -143,7 +143,7 @@ class Config:
                 pointer=f"/{key}",
             )
         for index, each in enumerate(value):
-            if each not in allowed:
+            if not isinstance(each, str) or each not in allowed:
                 raise self._wrong(f"{key}/{index}", each, f"one of {', '.join(allowed)}", tuple(allowed))
         return tuple(allowed[each] for each in value)
 

@@ -218,3 +218,10 @@ def test_lfm2_as_published():
 def test_lfm2_that_contradicts_itself_is_refused(keys):
     with pytest.raises(InvalidModel):
         lfm2(**keys)
+
+
+@pytest.mark.parametrize("entry", [None, 3, ["full_attention"], {"full_attention": 1}])
+def test_a_layer_type_that_is_no_text_is_refused(entry):
+    with pytest.raises(InvalidModel) as caught:
+        gemma4(layer_types=[entry] * 7)
+    assert caught.value.pointer == "/layer_types/0"
