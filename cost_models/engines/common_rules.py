@@ -167,6 +167,16 @@ def _shared_blocks(facts: Facts, meshes: MeshBatch) -> Bool:
     return bad
 
 
+def _uncut(facts: Facts, meshes: MeshBatch) -> Bool:
+    bad: Bool = (meshes.pp > 1) & bool(facts.uncut_kinds)
+    return bad
+
+
+def _uncut_sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
+    kinds = ", ".join(facts.uncut_kinds)
+    return f"pp {mesh['pp']} given, but no stage may end after layers of kind {kinds} (cut_after)", ("pp 1",)
+
+
 def _ulysses(facts: Facts, meshes: MeshBatch) -> Bool:
     bad = np.zeros(meshes.size, dtype=bool)
     if meshes.key.cp_kind == "ulysses":
@@ -229,6 +239,7 @@ def _tensor_rules() -> tuple[Rule, ...]:
             "pp {pp} given for a model whose blocks share weights, which must stay on one stage",
             ("pp 1",),
         ),
+        Rule("stage_cuts", "the model's own cut_after", _uncut, _uncut_sentence),
         divides("heads_tp", "tp", "num_attention_heads", lambda f: f.heads, _CORE),
         divides("state_groups_tp", "tp", "state-space groups", lambda f: f.state_groups, mixer),
         divides("ffn_tp", "tp", "intermediate_size", lambda f: f.widths, "column-parallel linears"),

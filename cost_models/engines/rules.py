@@ -12,7 +12,7 @@ from cost_models.operators import Activation, Attention, GroupedLinear, LinearAt
 from cost_models.operators.base import Operator
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.job import Job
-from cost_models.specs.model import ModelSpec
+from cost_models.specs.model import ModelSpec, Role
 from cost_models.specs.strategy import Strategy, divisors
 
 
@@ -59,6 +59,15 @@ class Facts:
         return tuple(
             sorted({op.width for op in self.operators if isinstance(op, Activation) and not op.expert_top_k})
         )
+
+    @cached_property
+    def uncut_kinds(self) -> tuple[str, ...]:
+        """Kinds of blocks after which the model lets no stage end (the very last block apart)."""
+        blocks = [layer for layer in self.model.layers if layer.role is Role.BLOCK]
+        inner = {layer.kind for layer in blocks[:-1]} | {
+            layer.kind for layer in blocks[-1:] if layer.count > 1
+        }
+        return tuple(sorted(kind for kind in inner if not self.model.kinds[kind].cut_after))
 
     @cached_property
     def num_experts(self) -> tuple[int, ...]:

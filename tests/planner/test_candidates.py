@@ -9,6 +9,7 @@ from cost_models.specs.strategy import parse_strategy
 from planner.candidates import enumerate_candidates, strategy_of
 from planner.evaluate import evaluate
 from planner.restrictions import read_restrictions
+from planner.situation import situate
 
 
 def candidates(of, pins=None, bans=()):
@@ -111,3 +112,14 @@ def test_each_rule_refuses_by_name(make_situation, text, rule):
     with pytest.raises(IllegalStrategy) as refused:
         evaluate(of, parse_strategy(text))
     assert rule in {v.rule for v in refused.value.violations}
+
+
+def test_no_stage_ends_after_a_kind_that_forbids_it(make_situation):
+    """A model's cut_after is kept: with it off for its blocks, only pp 1 is legal."""
+    of = make_situation("llama-3.1-8b", "dgx-h100", 8, seq_len=4096, global_batch=64)
+    uncut = {name: kind.model_copy(update={"cut_after": False}) for name, kind in of.model.kinds.items()}
+    whole = situate(of.model.model_copy(update={"kinds": uncut}), of.cluster, of.job_request)
+    with pytest.raises(IllegalStrategy, match="cut_after"):
+        evaluate(whole, parse_strategy("pp=2"))
+    assert evaluate(whole, parse_strategy("tp=2,pp=1")).verdict == "fits"
+    assert all(set(batch.pp.tolist()) == {1} for batch in candidates(whole).batches)
