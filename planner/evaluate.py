@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_models.chunk import TIME_CAUSES, MeshCosts, rows_of
-from cost_models.communication import network_of
 from cost_models.device_memory import DeviceMemory, device_memory, verdict
 from cost_models.engines import Facts, complete, option_values
 from cost_models.errors import IllegalStrategy
@@ -14,9 +13,7 @@ from cost_models.memory import RankMemory, rank_memory
 from cost_models.mesh import MeshKey, batch_of, mesh_key
 from cost_models.mesh_costs import batch_rules, mesh_costs
 from cost_models.pricing import Pricer
-from cost_models.roofline import load_efficiency
-from cost_models.rows import model_rows, step_model_flops
-from cost_models.specs.counts import count_parameters
+from cost_models.rows import model_rows
 from cost_models.specs.strategy import Strategy, StrategyRequest
 from cost_models.step import StepCosts, step_costs, virtual_stage
 from planner.plan import BREAKDOWN_CAUSES, MemoryPrediction, Prediction, StageMemory
@@ -76,14 +73,14 @@ class Context:
     def of(cls, situation: Situation, *, allow_at_risk: bool = False) -> "Context":
         """Load the curves and count the model once."""
         model, cluster, job = situation.model, situation.cluster, situation.job
-        efficiency = load_efficiency(cluster.device.architecture)
-        counts = count_parameters(model)
+        prices = (situation.engine, situation.efficiency, situation.network, allow_at_risk)
+        counts = situation.counts
         mtp = counts.mtp if job.options.train_mtp else 0
         return cls(
             situation,
-            Facts(model, cluster, job),
-            Pricer(model, cluster, job, situation.engine, efficiency, network_of(cluster), allow_at_risk),
-            step_model_flops(model, job),
+            situation.facts,
+            Pricer(model, cluster, job, *prices),
+            situation.model_flops,
             counts.parameters + mtp,
             counts.active,
             model_rows(model, job).labels,

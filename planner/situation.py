@@ -1,11 +1,16 @@
 """A request resolved: specs instead of names, defaults filled, engine chosen."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
-from cost_models.engines import Engine, find_engine
+from cost_models.communication import Network, network_of
+from cost_models.engines import Engine, Facts, find_engine
 from cost_models.profiles import cluster_from_spec, load_preset, model_config
 from cost_models.readers import read_model
+from cost_models.roofline import Efficiency, load_efficiency
+from cost_models.rows import step_model_flops
 from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.counts import ParameterCounts, count_parameters
 from cost_models.specs.job import Job, JobRequest, resolve_job
 from cost_models.specs.model import ModelSpec
 from planner.request import (
@@ -17,15 +22,43 @@ from planner.request import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Situation:
-    """One model on one cluster for one job under one engine: what every prediction is a function of."""
+    """One model on one cluster for one job under one engine: what every prediction is a function of.
+
+    What all its predictions share is counted and read once, when first asked for.
+    """
 
     model: ModelSpec
     cluster: ClusterSpec
     job: Job
     engine: Engine
     job_request: JobRequest
+
+    @cached_property
+    def facts(self) -> Facts:
+        """The numbers that legality depends on."""
+        return Facts(self.model, self.cluster, self.job)
+
+    @cached_property
+    def efficiency(self) -> Efficiency:
+        """Efficiency curves of the cluster's device."""
+        return load_efficiency(self.cluster.device.architecture)
+
+    @cached_property
+    def network(self) -> Network:
+        """The cluster's links as numbers."""
+        return network_of(self.cluster)
+
+    @cached_property
+    def counts(self) -> ParameterCounts:
+        """Parameters of the model."""
+        return count_parameters(self.model)
+
+    @cached_property
+    def model_flops(self) -> float:
+        """Model FLOPs of one optimizer step."""
+        return step_model_flops(self.model, self.job)
 
 
 def resolve(model: ModelInput, cluster: ClusterInput, job: JobRequest) -> Situation:
