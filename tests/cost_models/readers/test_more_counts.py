@@ -155,7 +155,7 @@ def test_kimi_linear_as_published():
     numbers = {"full_attn_layers": [4, 8, 12, 16, 20, 24, 27]}
     sizes = {"head_dim": 128, "num_heads": 32, "short_conv_kernel_size": 4}
     model = read_model({"model_type": "kimi_linear", "linear_attn_config": {**numbers, **sizes}})
-    # The checkpoint is reported to hold 49,122,681,728 numbers, 26 x 256 of them the routers' correction biases, which are buffers.
+    # The checkpoint is reported to hold 49,122,681,728 numbers; 26 x 256 are the routers' correction biases, buffers.
     assert count_parameters(model).parameters == 49_122_681_728 - 26 * 256
     assert [i + 1 for i, each in enumerate(model.expanded(Role.BLOCK)) if each.kind == "moe_full"] == [
         4, 8, 12, 16, 20, 24, 27,
