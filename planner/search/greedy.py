@@ -108,20 +108,20 @@ def _neighbours(stages: Index) -> Index:
     return kept
 
 
-def greedy(mesh: MeshCosts, worth_s: float = np.inf) -> InnerSolution | None:
-    """A good choice in milliseconds, None when none is found that fits; starts far above `worth_s` are left alone."""
+def greedy(mesh: MeshCosts) -> InnerSolution | None:
+    """A good choice in milliseconds, None when none is found that fits."""
     if not has_partition(mesh):
         return None
     if mesh.vpp == 1 and not mesh.uniform_chunks:
         return greedy_ranks(mesh, rank_programs(mesh, None)[0])
     cuts = _starts(mesh)
     if not mesh.uniform_full:
-        return _best_reached(mesh, cuts, full_rule(mesh, None, None), worth_s)
+        return _best_reached(mesh, cuts, full_rule(mesh, None, None))
     # The fewest recomputed blocks with which one of them fits; an uneven cut may do with one less.
     fulls = range(most_full(mesh) + 1)
     fewest = next((full for full in fulls if _any_fits(mesh, cuts, full)), most_full(mesh))
     tried = {fewest, max(fewest - 1, 0)}
-    found = [_best_reached(mesh, cuts, full_rule(mesh, full, None), worth_s) for full in tried]
+    found = [_best_reached(mesh, cuts, full_rule(mesh, full, None)) for full in tried]
     return min((one for one in found if one is not None), key=lambda one: one.step_s, default=None)
 
 
@@ -144,9 +144,6 @@ def _starts(mesh: MeshCosts) -> Index:
 
 # Blocks by which the last virtual stage is made lighter for the head at most.
 _LIGHTER_LAST = 2
-# A start this much above the step that is worth reaching is not improved.
-_WITHIN_REACH = 1.02
-_MOST_MOVES = 200
 # Starts from which the local search is run.
 _MOST_STARTS = 3
 
@@ -155,15 +152,11 @@ def _any_fits(mesh: MeshCosts, cuts: Index, full: int) -> bool:
     return bool(fits_rank(mesh, chunks_of(mesh, cuts, np.minimum(full, cuts))).all(axis=0).any())
 
 
-def _best_reached(mesh: MeshCosts, cuts: Index, rule: FullRule, worth_s: float) -> InnerSolution | None:
-    """The best end of the local searches from the best starts; far from `worth_s`, only what fits as it is."""
+def _best_reached(mesh: MeshCosts, cuts: Index, rule: FullRule) -> InnerSolution | None:
+    """The best end of the local searches from the best starts."""
     prices = price_many(mesh, cuts, rule(cuts))
     order = np.lexsort((prices.step_s, np.maximum(prices.excess_bytes, 0.0)))[:_MOST_STARTS]
-    near = prices.step_s[order] <= _WITHIN_REACH * worth_s
-    found = [
-        improve(mesh, cuts[[start]], rule, max_moves=_MOST_MOVES if is_near else 0)
-        for start, is_near in zip(order, near, strict=True)
-    ]
+    found = [improve(mesh, cuts[[start]], rule) for start in order]
     return min((one for one in found if one is not None), key=lambda one: one.step_s, default=None)
 
 

@@ -1,40 +1,29 @@
 """Composites of a vision tower and a text model: counts equal the built models', and one image a sequence is priced."""
 
 import json
-from itertools import groupby
 from pathlib import Path
 
 import pytest
 
 from cost_models.errors import InvalidModel, UnknownModelFamily
 from cost_models.readers import read_model
-from cost_models.specs.counts import count_parameters, forward_flops, layer_parameters
-from cost_models.specs.model import ModelSpec, Role
+from cost_models.specs.counts import count_parameters, forward_flops
+from cost_models.specs.model import Role
 
 ORACLE = Path(__file__).parents[2] / "data" / "oracle_composite.json"
 ROWS = json.loads(ORACLE.read_text(encoding="utf-8"))["models"]
 LLAVA = next(row["config"] for row in ROWS if row["name"] == "LLaVA-1.5-7B")
 
 
-def runs_by_stack(model: ModelSpec) -> list[list[list[int]]]:
-    """[parameters, layers in a row] of the blocks of each stack, and of the further connectors (`merger`)."""
-    found: dict[str, list[int]] = {}
-    for layer in model.layers:
-        if layer.role is Role.BLOCK or layer.kind == "merger":
-            each = layer_parameters(model.kinds[layer.kind])
-            found.setdefault(layer.stack, []).extend([each] * layer.count)
-    return [[[size, len(list(same))] for size, same in groupby(sizes)] for sizes in found.values()]
-
-
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['name']} {row['form']}")
-def test_counts_equal_the_built_model(row):
+def test_counts_equal_the_built_model(row, runs_by_stack):
     model = read_model(row["config"], name=row["name"])
     counts = count_parameters(model)
     assert counts.parameters == row["parameters"]
     assert counts.embedding == row["embedding"]
     if row["active"] is not None:
         assert counts.active == row["active"]
-    assert sorted(runs_by_stack(model)) == sorted(row["layers"])
+    assert sorted(runs_by_stack(model, also="merger")) == sorted(row["layers"])
 
 
 def test_the_tower_comes_first_and_has_its_own_positions():

@@ -1,27 +1,16 @@
 """Parameter counts equal those of models the library builds, to the last one, in total and by layer."""
 
 import json
-from itertools import groupby
 from pathlib import Path
 
 import pytest
 
 from cost_models.readers import FAMILIES, read_model
 from cost_models.specs.counts import count_parameters, layer_parameters
-from cost_models.specs.model import ModelSpec, Role
+from cost_models.specs.model import Role
 
 ORACLE = json.loads((Path(__file__).parents[2] / "data" / "oracle_models.json").read_text(encoding="utf-8"))
 ROWS = ORACLE["models"]
-
-
-def runs_by_stack(model: ModelSpec) -> list[list[list[int]]]:
-    """[parameters, layers in a row] of the blocks of each stack."""
-    found: dict[str, list[int]] = {}
-    for layer in model.layers:
-        if layer.role is Role.BLOCK:
-            each = layer_parameters(model.kinds[layer.kind])
-            found.setdefault(layer.stack, []).extend([each] * layer.count)
-    return [[[size, len(list(same))] for size, same in groupby(sizes)] for sizes in found.values()]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['name']} {row['form']}")
@@ -39,7 +28,7 @@ def test_counts_equal_the_built_model(row):
     [row for row in ROWS if row["config"]["model_type"] != "resnet"],
     ids=lambda row: f"{row['name']} {row['form']}",
 )
-def test_every_layer_equals_the_built_layer(row):
+def test_every_layer_equals_the_built_layer(row, runs_by_stack):
     model = read_model(row["config"])
     assert sorted(runs_by_stack(model)) == sorted(row["layers"])
 

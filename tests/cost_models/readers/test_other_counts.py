@@ -2,7 +2,6 @@
 
 import json
 import time
-from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -17,17 +16,7 @@ ROWS = json.loads(ORACLE.read_text(encoding="utf-8"))["models"]
 STAGED = {"swin", "swinv2", "convnext", "convnextv2"}
 
 
-def runs_by_stack(model: ModelSpec) -> list[list[list[int]]]:
-    """[parameters, layers in a row] of the blocks of each stack."""
-    found: dict[str, list[int]] = {}
-    for layer in model.layers:
-        if layer.role is Role.BLOCK:
-            each = layer_parameters(model.kinds[layer.kind])
-            found.setdefault(layer.stack, []).extend([each] * layer.count)
-    return [[[size, len(list(same))] for size, same in groupby(sizes)] for sizes in found.values()]
-
-
-def stage_sums(model: ModelSpec) -> list[int]:
+def stage_sums(model: ModelSpec):
     """Parameters of the blocks of each stage, by the first word of their kind."""
     sums: dict[str, int] = {}
     for layer in model.layers:
@@ -37,7 +26,7 @@ def stage_sums(model: ModelSpec) -> list[int]:
     return list(sums.values())
 
 
-def numbered(rows: list[dict[str, object]]) -> list[object]:
+def numbered(rows: list[dict[str, object]]):
     return [pytest.param(row, id=f"{index} {row['name']}") for index, row in enumerate(rows)]
 
 
@@ -53,7 +42,7 @@ def test_counts_equal_the_built_model(row):
 
 
 @pytest.mark.parametrize("row", numbered([r for r in ROWS if r["config"]["model_type"] not in STAGED]))
-def test_every_layer_equals_the_built_layer(row):
+def test_every_layer_equals_the_built_layer(row, runs_by_stack):
     assert sorted(runs_by_stack(read_model(row["config"]))) == sorted(row["layers"])
 
 
