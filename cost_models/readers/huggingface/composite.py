@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from cost_models.errors import InvalidModel
 from cost_models.readers.huggingface import towers
 from cost_models.readers.huggingface.config import Config, Default, options, sizes
-from cost_models.readers.huggingface.registry import find_reader
+from cost_models.readers.huggingface.registry import ARCHITECTURES, find_reader
 from cost_models.readers.huggingface.tower import Tower
 from cost_models.readers.huggingface.towers import TowerReader
 from cost_models.specs.model import Assumed, ModelSpec
@@ -91,7 +91,22 @@ COMPOSITES: Mapping[str, Composite] = {
 
 def reader(family: str) -> Callable[[Mapping[str, object], str], ModelSpec]:
     """The reader of one of the families."""
-    return lambda raw, name: _read(Config(raw, COMPOSITES[family].own, family), raw, name)
+
+    def read(raw: Mapping[str, object], name: str) -> ModelSpec:
+        whole = Config(raw, COMPOSITES[family].own, family)
+        if _is_text_alone(raw, COMPOSITES[family]):
+            text = _text(whole, COMPOSITES[family], raw, name)
+            return text.model_copy(update={"assumed": (*whole.assumed, *text.assumed)})
+        return _read(whole, raw, name)
+
+    return read
+
+
+def _is_text_alone(raw: Mapping[str, object], composite: Composite) -> bool:
+    """Whether the config's class is that of the text model, which the library builds without the tower."""
+    stated = raw.get("architectures")
+    first = stated[0] if isinstance(stated, list | tuple) and stated else None
+    return isinstance(first, str) and ARCHITECTURES.get(first) in composite.text
 
 
 def _read(whole: Config, raw: Mapping[str, object], name: str) -> ModelSpec:

@@ -1,29 +1,15 @@
-"""Composites of a vision tower and a text model: counts equal the built models', and one image a sequence is priced."""
-
-import json
-from pathlib import Path
+"""Composites of a vision tower and a text model: one image a sequence is priced, parts contradict by their keys."""
 
 import pytest
 
 from cost_models.errors import InvalidModel, UnknownModelFamily
 from cost_models.readers import read_model
-from cost_models.specs.counts import count_parameters, forward_flops
+from cost_models.specs.counts import forward_flops
 from cost_models.specs.model import Role
+from planner.validation.oracle import oracle_rows
 
-ORACLE = Path(__file__).parents[2] / "data" / "oracle_composite.json"
-ROWS = json.loads(ORACLE.read_text(encoding="utf-8"))["models"]
-LLAVA = next(row["config"] for row in ROWS if row["name"] == "LLaVA-1.5-7B")
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['name']} {row['form']}")
-def test_counts_equal_the_built_model(row, runs_by_stack):
-    model = read_model(row["config"], name=row["name"])
-    counts = count_parameters(model)
-    assert counts.parameters == row["parameters"]
-    assert counts.embedding == row["embedding"]
-    if row["active"] is not None:
-        assert counts.active == row["active"]
-    assert sorted(runs_by_stack(model, also="merger")) == sorted(row["layers"])
+CONFIGS = [(row.name, row.model_type, row.config) for row in oracle_rows() if row.form == "as published"]
+LLAVA = next(config for name, _, config in CONFIGS if name == "llava-1.5-7b")
 
 
 def test_the_tower_comes_first_and_has_its_own_positions():
@@ -56,7 +42,7 @@ def test_keys_of_a_part_are_assumed_under_its_name():
     assert not assumed["images_per_sequence"].changes_parameters
 
 
-QWEN = next(row["config"] for row in ROWS if row["config"]["model_type"] == "qwen3_vl_moe")
+QWEN = next(config for _, family, config in CONFIGS if family == "qwen3_vl_moe")
 
 
 def test_the_whole_decides_whether_the_table_is_tied():
@@ -92,7 +78,7 @@ def test_the_whole_decides_whether_the_table_is_tied():
     ],
 )
 def test_contradictions_point_into_the_part(family, part, changed, pointer):
-    config = next(row["config"] for row in ROWS if row["config"]["model_type"] == family)
+    config = next(each for _, of, each in CONFIGS if of == family)
     with pytest.raises(InvalidModel) as caught:
         read_model({**config, part: {**config.get(part, {}), **changed}})
     assert caught.value.pointer == pointer

@@ -1,6 +1,5 @@
-"""Counts of decoders with routed experts equal those of the models the library builds, to the last one."""
+"""Decoders with routed experts: what each kind of layer holds, by hand, and what contradicts itself."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,20 +8,6 @@ from cost_models.errors import InvalidModel
 from cost_models.readers import load_model, read_model
 from cost_models.specs.counts import count_parameters, layer_parameters
 from cost_models.specs.model import Role
-
-ORACLE = Path(__file__).parents[2] / "data" / "oracle_moe.json"
-ROWS = json.loads(ORACLE.read_text(encoding="utf-8"))["models"]
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['name']} {row['form']}")
-def test_counts_equal_the_built_model(row, runs_by_stack):
-    model = read_model(row["config"], name=row["name"])
-    counts = count_parameters(model)
-    assert counts.parameters == row["parameters"]
-    assert counts.embedding == row["embedding"]
-    if row["active"] is not None:
-        assert counts.active == row["active"]
-    assert sorted(runs_by_stack(model)) == sorted(row["layers"])
 
 
 def test_minimax_layers_in_turn():

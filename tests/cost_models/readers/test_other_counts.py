@@ -1,55 +1,10 @@
-"""Encoders, encoder-decoders, state-space and image models: counts equal those of the built models."""
-
-import json
-import time
-from pathlib import Path
+"""Encoders, encoder-decoders, state-space and image models: what runs how often, and what contradicts itself."""
 
 import pytest
 
 from cost_models.errors import InvalidModel
 from cost_models.readers import read_model
 from cost_models.specs.counts import count_parameters, forward_flops, layer_parameters
-from cost_models.specs.model import ModelSpec, Role
-
-ORACLE = Path(__file__).parents[2] / "data" / "oracle_other.json"
-ROWS = json.loads(ORACLE.read_text(encoding="utf-8"))["models"]
-STAGED = {"swin", "swinv2", "convnext", "convnextv2"}
-
-
-def stage_sums(model: ModelSpec):
-    """Parameters of the blocks of each stage, by the first word of their kind."""
-    sums: dict[str, int] = {}
-    for layer in model.layers:
-        if layer.role is Role.BLOCK:
-            stage = layer.kind.split("_")[0]
-            sums[stage] = sums.get(stage, 0) + layer.count * layer_parameters(model.kinds[layer.kind])
-    return list(sums.values())
-
-
-def numbered(rows: list[dict[str, object]]):
-    return [pytest.param(row, id=f"{index} {row['name']}") for index, row in enumerate(rows)]
-
-
-@pytest.mark.parametrize("row", numbered(ROWS))
-def test_counts_equal_the_built_model(row):
-    model = read_model(row["config"], name=row["name"])
-    counts = count_parameters(model)
-    assert counts.parameters == row["parameters"]
-    if row["embedding"] is not None:
-        assert counts.embedding == row["embedding"]
-    if row["active"] is not None:
-        assert counts.active == row["active"]
-
-
-@pytest.mark.parametrize("row", numbered([r for r in ROWS if r["config"]["model_type"] not in STAGED]))
-def test_every_layer_equals_the_built_layer(row, runs_by_stack):
-    assert sorted(runs_by_stack(read_model(row["config"]))) == sorted(row["layers"])
-
-
-@pytest.mark.parametrize("row", numbered([r for r in ROWS if r["config"]["model_type"] in STAGED]))
-def test_every_stage_equals_the_built_stage(row):
-    built = [size for size, count in row["layers"][0] for _ in range(count)]
-    assert stage_sums(read_model(row["config"])) == built
 
 
 @pytest.mark.parametrize(
@@ -129,13 +84,3 @@ def test_a_decoder_alone_keeps_its_cross_attention_but_never_runs_it():
     assert [stack.name for stack in alone.stacks] == ["decoder"]
     assert layer_parameters(alone.kinds["decoder"]) == layer_parameters(pair.kinds["decoder"])
     assert forward_flops(alone, 128) < forward_flops(pair, 128) / 2
-
-
-def test_reading_takes_milliseconds():
-    configs = [row["config"] for row in ROWS]
-    for config in configs:
-        read_model(config)
-    start = time.perf_counter()
-    for config in configs:
-        read_model(config)
-    assert (time.perf_counter() - start) / len(configs) < 0.05

@@ -2,17 +2,15 @@
 
 import json
 import math
-from pathlib import Path
 
 import pytest
 
 from cost_models.errors import BadInput, InvalidModel, UnknownModelFamily
 from cost_models.readers import FAMILIES, load_model, model_from_text, read_model
+from planner.validation.oracle import oracle_rows
 
 EXAMPLES = {family: {"model_type": family} for family in FAMILIES}
-for file in sorted((Path(__file__).parents[2] / "data").glob("oracle_*.json")):
-    for row in json.loads(file.read_text(encoding="utf-8")).get("models", []):
-        EXAMPLES[row["config"]["model_type"]] = row["config"]
+EXAMPLES |= {row.model_type: row.config for row in oracle_rows() if row.model_type in FAMILIES}
 EXAMPLES["nemotron_h"] = {"model_type": "nemotron_h", "hybrid_override_pattern": "M*-E"}
 NONSENSE = (0, -1, 10**30, "4096", True, 4096.5, math.nan, math.inf, None, [], {}, [1, "a"], "")
 
