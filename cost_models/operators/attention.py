@@ -82,6 +82,11 @@ class Attention(Operator):
         queries = at.sequences * at.seq_len
         return 2.0 * queries * self._attended(at) * self.heads * (self.qk_dim + self.v_dim)
 
+    def square_flops(self, at: Shard) -> Num:
+        """The same over every key, masked or not: what kernels without a mask's knowledge do."""
+        pairs = at.sequences * at.seq_len * self._key_len(at)
+        return 2.0 * pairs * self.heads * (self.qk_dim + self.v_dim)
+
     def _qkv_elements(self, at: Shard) -> tuple[Num, Num, Num]:
         kv_ways = np.minimum(at.tp, self.kv_heads)
         key_tokens = at.context_tokens if self.cross else at.tokens
