@@ -27,7 +27,14 @@ _SHARED: Mapping[str, Default] = {
 }
 BAMBA_DEFAULTS: Mapping[str, Default] = {
     **_SHARED,
-    **sizes(vocab_size=128000, intermediate_size=14336, num_key_value_heads=8, attn_layer_indices=None),
+    **sizes(
+        vocab_size=128000,
+        intermediate_size=14336,
+        num_key_value_heads=8,
+        attn_layer_indices=None,
+        attention_bias=False,
+        mlp_bias=False,
+    ),
     **options(max_position_embeddings=262144, rms_norm_eps=1e-5),
 }
 GRANITE_DEFAULTS: Mapping[str, Default] = {
@@ -79,8 +86,14 @@ def read_bamba(raw: Mapping[str, object], name: str) -> ModelSpec:
         )
     attends = frozenset(listed)
     order = tuple("attention" if layer in attends else "mamba" for layer in range(decoder.layers))
-    mlp = MlpShape(width=config.integer("intermediate_size"), function=config.text("hidden_act"))
-    return _alternating(config, decoder, order, mlp, attention_shape(config, decoder))
+    mlp = MlpShape(
+        width=config.integer("intermediate_size"),
+        function=config.text("hidden_act"),
+        bias=config.flag("mlp_bias"),
+    )
+    bias = config.flag("attention_bias")
+    attention = attention_shape(config, decoder, qkv_bias=bias, out_bias=bias)
+    return _alternating(config, decoder, order, mlp, attention)
 
 
 def read_granitemoehybrid(raw: Mapping[str, object], name: str) -> ModelSpec:

@@ -86,6 +86,24 @@ def read_decoder(config: Config, name: str, layers: int = 0) -> Decoder:
     )
 
 
+def refuse_tied(config: Config) -> None:
+    """Some classes keep a head of their own whatever the config says."""
+    if config.flag("tie_word_embeddings"):
+        raise config.contradiction(
+            "tie_word_embeddings",
+            f"tie_word_embeddings is true, but the class of {config.family} has a head of its own; set it to false",
+        )
+
+
+def refuse_untied(config: Config) -> None:
+    """Some classes, untied, hold tables that nothing reads; no published model is one."""
+    if not config.flag("tie_word_embeddings"):
+        raise config.contradiction(
+            "tie_word_embeddings",
+            f"tie_word_embeddings is false, which no published {config.family} is; set it to true",
+        )
+
+
 def refuse_cross_attention(config: Config) -> None:
     """A decoder that reads another model cannot be trained alone."""
     if config.flag("add_cross_attention"):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from cost_models.errors import InvalidModel
 from cost_models.readers.huggingface import towers
+from cost_models.readers.huggingface.common import refuse_tied
 from cost_models.readers.huggingface.config import Config, Default, options, sizes
 from cost_models.readers.huggingface.registry import ARCHITECTURES, find_reader
 from cost_models.readers.huggingface.tower import Tower
@@ -28,6 +29,8 @@ class Composite:
 
 
 _UNTIED = sizes(tie_word_embeddings=False)
+_HEAD_OF_ITS_OWN = ("llama4",)
+"""Families whose class has an untied head whatever the config says."""
 _ROUTED_KEYS = (
     ("vocab_size",),
     ("hidden_size",),
@@ -169,6 +172,8 @@ def _tied(whole: Config, text: Mapping[str, object]) -> bool:
             "decides; state it for the whole",
             pointer="/tie_word_embeddings",
         )
+    if tied and whole.family in _HEAD_OF_ITS_OWN:
+        refuse_tied(whole)
     return tied
 
 

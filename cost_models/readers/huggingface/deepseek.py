@@ -158,13 +158,18 @@ def latent_moe(config: Config) -> MoeShape:
     check_experts(config, experts, top_k)
     check_groups(config, experts)
     shared = config.optional_integer("n_shared_experts", low=0) or 0
+    bias = config.family == "deepseek_v2" and config.flag("mlp_bias")
+    if bias and not shared:
+        raise config.contradiction(
+            "n_shared_experts", "n_shared_experts is 0, but mlp_bias is true; set mlp_bias to false"
+        )
     return MoeShape(
         experts=experts,
         top_k=top_k,
         width=width,
         function=config.text("hidden_act"),
         shared_width=shared * width,
-        bias=config.family == "deepseek_v2" and config.flag("mlp_bias"),
+        bias=bias,
     )
 
 

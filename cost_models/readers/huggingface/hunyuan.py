@@ -120,7 +120,7 @@ def read_hy_v3(raw: Mapping[str, object], name: str) -> ModelSpec:
         top_k=top_k,
         width=width,
         function=config.text("hidden_act"),
-        shared_width=config.integer("num_shared_experts", low=0) * width,
+        shared_width=config.integer("num_shared_experts") * width,
         bias=bias,
     )
     order, attention = dense_then_routed(config, decoder.layers), _attention(config, decoder)

@@ -7,7 +7,13 @@ from cost_models.readers.blocks.attention import LatentAttentionShape
 from cost_models.readers.blocks.feed_forward import MoeShape
 from cost_models.readers.blocks.linear_attention import DeltaAttentionShape
 from cost_models.readers.blocks.stream import Stream
-from cost_models.readers.huggingface.common import DECODER_DEFAULTS, Parts, assemble, read_decoder
+from cost_models.readers.huggingface.common import (
+    DECODER_DEFAULTS,
+    Parts,
+    assemble,
+    read_decoder,
+    refuse_tied,
+)
 from cost_models.readers.huggingface.config import Config, Default, options, sizes
 from cost_models.readers.huggingface.deepseek import latent_attention, latent_mlp
 from cost_models.readers.huggingface.routed import (
@@ -86,6 +92,7 @@ def read_kimi_linear(raw: Mapping[str, object], name: str) -> ModelSpec:
             raise config.contradiction(
                 key, f"{key} is {str(config.raw(key))[:40]}; this reader knows {known[0]} only: leave it out"
             )
+    refuse_tied(config)
     decoder = read_decoder(config, name)
     mixers = _mixers(config, decoder.layers)
     routed = dense_then_routed(config, decoder.layers)

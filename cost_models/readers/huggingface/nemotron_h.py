@@ -2,17 +2,19 @@
 
 from collections.abc import Mapping
 
-from cost_models.readers.blocks.attention import attention_sublayer
+from cost_models.readers.blocks.attention import AttentionShape, attention_sublayer
 from cost_models.readers.blocks.feed_forward import MlpShape, MoeShape, feed_forward_sublayer
 from cost_models.readers.blocks.mamba import MambaShape, mamba_sublayer
 from cost_models.readers.blocks.stream import Builder, Stream, chain
 from cost_models.readers.huggingface.common import (
     DECODER_DEFAULTS,
+    Decoder,
     Parts,
     assemble,
     attention_shape,
     check_experts,
     read_decoder,
+    refuse_tied,
 )
 from cost_models.readers.huggingface.config import Config, Default, Scalar, options, sizes
 from cost_models.readers.huggingface.deepseek import mtp_operators
@@ -75,6 +77,7 @@ DEFAULTS: Mapping[str, Default] = {
 def read_nemotron_h(raw: Mapping[str, object], name: str) -> ModelSpec:
     """A model of type nemotron_h."""
     config = Config(raw, DEFAULTS, "nemotron_h")
+    refuse_tied(config)
     order = _order(config, raw)
     decoder = read_decoder(config, name, layers=len(order))
     stream = Stream(decoder.hidden)
@@ -85,9 +88,7 @@ def read_nemotron_h(raw: Mapping[str, object], name: str) -> ModelSpec:
     if "mamba" in order:
         builders["mamba"] = mamba_sublayer(stream, _mamba(config))
     if "attention" in (*order, *mtp_order):
-        bias = config.flag("attention_bias")
-        shape = attention_shape(config, decoder, rope=False, qkv_bias=bias, out_bias=bias)
-        builders["attention"] = attention_sublayer(stream, shape)
+        builders["attention"] = attention_sublayer(stream, _attention(config, decoder))
     if "mlp" in order:
         builders["mlp"] = feed_forward_sublayer(stream, _mlp(config))
     if moe:
@@ -128,6 +129,15 @@ def _pattern(config: Config, key: str) -> tuple[str, ...]:
         wrong = f"holds {''.join(unknown)!r}" if unknown else "is empty"
         raise config.contradiction(key, f"{key} {wrong}; use only {' '.join(PATTERN)}, one letter a layer")
     return tuple(PATTERN[letter] for letter in pattern)
+
+
+def _attention(config: Config, decoder: Decoder) -> AttentionShape:
+    if config.flag("attention_bias"):
+        raise config.contradiction(
+            "attention_bias",
+            "attention_bias is true, but the class builds attention without; set it to false",
+        )
+    return attention_shape(config, decoder, rope=False)
 
 
 def _mamba(config: Config) -> MambaShape:

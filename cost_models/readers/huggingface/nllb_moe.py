@@ -11,6 +11,7 @@ from cost_models.readers.blocks.layers import layer_kind
 from cost_models.readers.blocks.stream import Stream, chain
 from cost_models.readers.huggingface.bart_families import DEFAULTS as BART_DEFAULTS
 from cost_models.readers.huggingface.bart_families import NORM_EPS
+from cost_models.readers.huggingface.common import refuse_untied
 from cost_models.readers.huggingface.config import Config, Default, options, sizes
 from cost_models.readers.huggingface.encoder import check_heads
 from cost_models.readers.huggingface.switch_transformers import STACKS, TWO_STACKS, stack_ends, stack_layers
@@ -84,11 +85,12 @@ def read_nllb_moe(raw: Mapping[str, object], name: str) -> ModelSpec:
     config = Config(raw, DEFAULTS, "nllb-moe")
     hidden, vocab = config.integer("d_model", "hidden_size"), config.integer("vocab_size")
     stream = Stream(hidden, norm="layer", dropout=config.number("dropout") > 0)
-    experts, tied = config.count("num_experts", low=TOP_K), config.flag("tie_word_embeddings")
+    refuse_untied(config)
+    experts = config.count("num_experts", low=TOP_K)
     blocks = Blocks(config, stream, experts)
     kinds_of = {stack: _kinds_of(config, stack) for stack in STACKS}
     built = {kind: blocks.operators(kind) for kinds in kinds_of.values() for kind in dict.fromkeys(kinds)}
-    built |= stack_ends(stream, vocab, tied)
+    built |= stack_ends(stream, vocab)
     routed = any("moe" in kind for kind in built)
     heads = blocks.attention("decoder").heads
     return ModelSpec(
@@ -107,7 +109,7 @@ def read_nllb_moe(raw: Mapping[str, object], name: str) -> ModelSpec:
         num_experts=experts if routed else 0,
         num_experts_per_token=TOP_K if routed else 0,
         max_seq_len=config.integer("max_position_embeddings"),
-        tied_embeddings=tied,
+        tied_embeddings=True,
         semantics={"norm": "layer", "norm_eps": NORM_EPS, "position": "sinusoidal"},
         assumed=config.assumed,
         reader="huggingface",

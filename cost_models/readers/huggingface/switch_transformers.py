@@ -8,6 +8,7 @@ from cost_models.operators.embedding import EMBEDDING_TIE
 from cost_models.readers.blocks.feed_forward import MlpShape, MoeShape
 from cost_models.readers.blocks.layers import layer_kind, runs
 from cost_models.readers.blocks.stream import Stream, embedding, head
+from cost_models.readers.huggingface.common import refuse_untied
 from cost_models.readers.huggingface.config import Config, Default, Scalar, options, sizes
 from cost_models.readers.huggingface.t5 import Shapes
 from cost_models.specs.model import Layer, ModelSpec, Role, Stack
@@ -56,10 +57,11 @@ def read_switch_transformers(raw: Mapping[str, object], name: str) -> ModelSpec:
         stack: _kinds_of(config, stack, count)
         for stack, count in zip(STACKS, (encoders, decoders), strict=True)
     }
-    tied, vocab = config.flag("tie_word_embeddings"), config.integer("vocab_size")
+    refuse_untied(config)
+    vocab = config.integer("vocab_size")
     sparse = any("moe" in kind for kinds in kinds_of.values() for kind in kinds)
     moe = routed.mlp if isinstance(routed.mlp, MoeShape) else None
-    built = _built(kinds_of, dense, routed) | stack_ends(dense.stream, vocab, tied)
+    built = _built(kinds_of, dense, routed) | stack_ends(dense.stream, vocab)
     return ModelSpec(
         name=name,
         family=config.family,
@@ -78,7 +80,7 @@ def read_switch_transformers(raw: Mapping[str, object], name: str) -> ModelSpec:
         num_experts=moe.experts if moe and sparse else 0,
         num_experts_per_token=1 if sparse else 0,
         max_seq_len=config.integer("n_positions"),
-        tied_embeddings=tied,
+        tied_embeddings=True,
         semantics=_semantics(config),
         assumed=config.assumed,
         reader="huggingface",
@@ -144,12 +146,12 @@ def _built(
     return built
 
 
-def stack_ends(stream: Stream, vocab: int, tied: bool) -> dict[str, tuple[Operator, ...]]:
+def stack_ends(stream: Stream, vocab: int) -> dict[str, tuple[Operator, ...]]:
     """The table that both stacks read, the encoder's last norm, and the head."""
     return {
         "embedding": (embedding(vocab, stream.hidden, EMBEDDING_TIE, dropout=stream.dropout),),
         "encoder_norm": (stream.normalise("encoder_norm", "x"),),
-        "head": head(stream, vocab, EMBEDDING_TIE if tied else ""),
+        "head": head(stream, vocab, EMBEDDING_TIE),
     }
 
 

@@ -128,6 +128,11 @@ def read_t5(raw: Mapping[str, object], name: str) -> ModelSpec:
 
 def _shapes(config: Config) -> Shapes:
     gated, function = FEED_FORWARD[config.text("feed_forward_proj", tuple(FEED_FORWARD))]
+    if config.listed("is_gated_act") and config.flag("is_gated_act") != gated:
+        raise config.contradiction(
+            "is_gated_act",
+            f"is_gated_act is {not gated}, but feed_forward_proj says {gated}; drop is_gated_act",
+        )
     return Shapes(
         stream=Stream(config.integer("d_model", "hidden_size"), dropout=config.number("dropout_rate") > 0),
         heads=config.count("num_heads", "num_attention_heads"),

@@ -196,9 +196,15 @@ def read_zamba2(raw: Mapping[str, object], name: str) -> ModelSpec:
 
 def _attention(config: Config, decoder: Decoder, rope: bool) -> AttentionShape:
     """Heads over twice the stream's width: each has twice hidden / heads features unless stated."""
-    if config.optional_integer("attention_head_dim", "head_dim") is not None:
+    stated, wide = config.optional_integer("attention_head_dim", "head_dim"), 2 * decoder.hidden
+    if config.family == "zamba2" and stated not in (None, wide // decoder.heads):
+        raise config.contradiction(
+            "attention_head_dim",
+            f"attention_head_dim {stated} is not 2 x hidden_size / num_attention_heads = "
+            f"{wide // decoder.heads}, which the class takes; make it so",
+        )
+    if stated is not None:
         return attention_shape(config, decoder, rope=rope)
-    wide = 2 * decoder.hidden
     return AttentionShape(
         heads=decoder.heads,
         kv_heads=decoder.kv_heads,
