@@ -12,10 +12,11 @@ from cost_models.schedule.critical_path import PathCoefficients, critical_path
 from cost_models.schedule.durations import PipelineDurations
 from cost_models.schedule.in_flight import InFlight, in_flight
 from cost_models.schedule.names import ScheduleName
-from cost_models.schedule.operations import Operation, Phase, operations
+from cost_models.schedule.operations import operations
+from cost_models.schedule.placement import num_stages, stage_of, stage_table
+from cost_models.schedule.rank_list import Operation, Phase
 from cost_models.schedule.rules import (
     IllegalScheduleError,
-    ScheduleNotModelledError,
     ScheduleViolation,
     schedule_violations,
 )
@@ -31,7 +32,6 @@ __all__ = [
     "Phase",
     "PipelineDurations",
     "ScheduleName",
-    "ScheduleNotModelledError",
     "ScheduleViolation",
     "Timeline",
     "chrome_trace",
@@ -39,12 +39,15 @@ __all__ = [
     "fill_drain_bound",
     "gpipe_bound",
     "in_flight",
+    "num_stages",
     "operations",
     "rank_bound",
     "rank_bound_with_tail",
     "schedule_violations",
     "simulate",
     "simulate_operations",
+    "stage_of",
+    "stage_table",
     "step_bound",
     "total_bound",
 ]

@@ -17,7 +17,8 @@ from cost_models.schedule.durations import FloatArray, PipelineDurations, by_slo
 from cost_models.schedule.gpipe import gpipe_rank_ends
 from cost_models.schedule.graph import operation_slots
 from cost_models.schedule.names import ScheduleName
-from cost_models.schedule.operations import IntArray, Phase, operation_table
+from cost_models.schedule.operations import IntArray, operation_table
+from cost_models.schedule.rank_list import Phase
 from cost_models.schedule.rules import check_legal
 
 

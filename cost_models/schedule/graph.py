@@ -19,7 +19,8 @@ from functools import lru_cache
 import numpy as np
 
 from cost_models.schedule.names import ScheduleName
-from cost_models.schedule.operations import IntArray, Phase, operation_table, representative_micro_batches
+from cost_models.schedule.operations import IntArray, operation_table, representative_micro_batches
+from cost_models.schedule.rank_list import Phase
 from cost_models.schedule.rules import check_legal
 
 

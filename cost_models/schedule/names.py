@@ -1,4 +1,4 @@
-"""Names of the pipeline schedules of the contract, and which of them are modelled."""
+"""Names of the pipeline schedules of the contract, and how each of them lays stages on ranks."""
 
 from enum import StrEnum
 
@@ -16,5 +16,20 @@ class ScheduleName(StrEnum):
 
     @property
     def is_modelled(self) -> bool:
-        """Whether this package has operation lists for the schedule."""
+        """Whether the cost model prices the schedule; all of them have operation lists."""
         return self in (ScheduleName.GPIPE, ScheduleName.ONE_F_ONE_B, ScheduleName.INTERLEAVED)
+
+    @property
+    def splits_backward(self) -> bool:
+        """Whether its lists hold input gradients and weight gradients as operations of their own."""
+        return self in (
+            ScheduleName.ZB_H1,
+            ScheduleName.ZB_V,
+            ScheduleName.DUALPIPE,
+            ScheduleName.DUALPIPE_V,
+        )
+
+    @property
+    def has_two_chunks(self) -> bool:
+        """Whether every rank holds exactly two chunks: two stages of a V, or one of each direction."""
+        return self in (ScheduleName.ZB_V, ScheduleName.DUALPIPE, ScheduleName.DUALPIPE_V)

@@ -1,73 +1,127 @@
 """Static per-rank operation lists: what every pipeline rank runs, in which order.
 
 They depend on (schedule, p, v, m) only, never on durations: p ranks, v chunks per rank, m micro-batches.
-Virtual stage g = chunk * p + rank.  All schedules of this module are one family: a rank runs `warm-up`
+`placement.stage_of` says which stage a chunk is.  Three schedules are one family: a rank runs `warm-up`
 forwards, then alternates one forward and one backward, then drains its backwards.
 
     gpipe        warm-up m                         Huang et al. 2019, arXiv 1811.06965
     1f1b         warm-up p - 1 - i                 Narayanan et al. 2021, arXiv 2104.04473, section 2.2
     interleaved  warm-up 2 (p - 1 - i) + (v - 1) p Megatron-LM megatron/core/pipeline_parallel/schedules.py,
                                                    micro-batches in groups of p, chunks in order in a group
+
+The others split their backward: see `zero_bubble` and `dual_pipe`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cost_models.schedule.dual_pipe import dualpipe_operations, dualpipe_v_operations
 from cost_models.schedule.names import ScheduleName
+from cost_models.schedule.rank_list import Operation, Phase
 from cost_models.schedule.rules import check_legal
+from cost_models.schedule.zero_bubble import zb_h1_operations, zb_v_operations
 
 IntArray = NDArray[np.int64]
 
-# Interleaved warm-up and drain take less than two groups of p micro-batches each, and two are left to see the
-# steady state twice; 1F1B likewise with p micro-batches each.
-_INTERLEAVED_GROUPS = 5
-_ONE_F_ONE_B_SPARE = 4
+NO_OPERATION: Final = -1
 
+# What a list shows of its warm-up and drain grows with p; the rest is left to see the steady state twice.
+_INTERLEAVED_GROUPS: Final = 5
+_SPARE: Final = 4
+_RAMPS: Final = {
+    ScheduleName.ONE_F_ONE_B: 2,
+    ScheduleName.ZB_H1: 3,
+    ScheduleName.ZB_V: 6,
+    ScheduleName.DUALPIPE_V: 6,
+}
 
-class Phase(IntEnum):
-    """What an operation does to its micro-batch; the backward fuses input and weight gradient."""
-
-    FORWARD = 0
-    BACKWARD = 1
-
-
-class Operation(NamedTuple):
-    """One forward or backward of one micro-batch through one chunk of a rank."""
-
-    phase: Phase
-    micro_batch: int
-    chunk: int
+_BY_RANK: Final[dict[ScheduleName, Callable[[int, int, int], list[Operation]]]] = {
+    ScheduleName.ZB_H1: zb_h1_operations,
+    ScheduleName.ZB_V: zb_v_operations,
+    ScheduleName.DUALPIPE: dualpipe_operations,
+    ScheduleName.DUALPIPE_V: dualpipe_v_operations,
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperationTable:
-    """The operation lists as arrays of shape (p, 2 m v), one row per rank in program order."""
+    """The operation lists as arrays of shape (p, longest list), one row per rank in program order.
+
+    Ranks with shorter lists (dualpipe splits more backwards on some ranks) end in NO_OPERATION.
+    """
 
     phase: IntArray
     micro_batch: IntArray
     chunk: IntArray
+
+    @property
+    def exists(self) -> NDArray[np.bool_]:
+        """Where the table holds an operation."""
+        found: NDArray[np.bool_] = self.phase != NO_OPERATION
+        return found
 
 
 @lru_cache(maxsize=64)
 def operations(schedule: ScheduleName, p: int, v: int, m: int) -> tuple[tuple[Operation, ...], ...]:
     """Operation list of every rank, in program order."""
     table = operation_table(schedule, p, v, m)
-    phases = (Phase.FORWARD, Phase.BACKWARD)
+    phases = tuple(Phase)
     return tuple(
-        tuple(Operation(phases[phase], number, chunk) for phase, number, chunk in zip(*row, strict=True))
+        tuple(
+            Operation(phases[phase], number, chunk)
+            for phase, number, chunk in zip(*row, strict=True)
+            if phase != NO_OPERATION
+        )
         for row in zip(table.phase.tolist(), table.micro_batch.tolist(), table.chunk.tolist(), strict=True)
     )
 
 
 @lru_cache(maxsize=32)
 def operation_table(schedule: ScheduleName, p: int, v: int, m: int) -> OperationTable:
-    """Operation lists as arrays of shape (p, 2 m v); raises when the point is illegal or not modelled."""
+    """Operation lists as arrays; raises IllegalScheduleError when the point is illegal."""
     check_legal(schedule, p, v, m)
+    table = _listed_table(schedule, p, m) if schedule in _BY_RANK else _family_table(schedule, p, v, m)
+    table.flags.writeable = False
+    return OperationTable(table[0], table[1], table[2])
+
+
+def representative_micro_batches(schedule: ScheduleName, p: int, m: int) -> int:
+    """Micro-batches of the shortest lists that show all that the lists of m do; more repeat their middle.
+
+    GPipe has no such middle: its backwards stand m places after its forwards.
+    """
+    if schedule is ScheduleName.INTERLEAVED:
+        return min(m, _INTERLEAVED_GROUPS * p)
+    if schedule is ScheduleName.DUALPIPE:
+        return 2 * representative_micro_batches(ScheduleName.DUALPIPE_V, p // 2, m // 2)
+    if schedule in _RAMPS:
+        return min(m, _RAMPS[schedule] * p + _SPARE)
+    return m
+
+
+def cycle_micro_batches(schedule: ScheduleName, p: int) -> int:
+    """Micro-batches after which the middle of the lists repeats."""
+    if schedule is ScheduleName.INTERLEAVED:
+        return p
+    return 2 if schedule is ScheduleName.DUALPIPE else 1
+
+
+def _listed_table(schedule: ScheduleName, p: int, m: int) -> IntArray:
+    """Phase, micro-batch and chunk, shape (3, p, longest list)."""
+    lists = [_BY_RANK[schedule](p, m, rank) for rank in range(p)]
+    table = np.full((3, p, max(map(len, lists))), NO_OPERATION, dtype=np.int64)
+    for rank, listed in enumerate(lists):
+        table[:, rank, : len(listed)] = np.asarray(listed, dtype=np.int64).T
+    return table
+
+
+def _family_table(schedule: ScheduleName, p: int, v: int, m: int) -> IntArray:
+    """Phase, micro-batch and chunk, shape (3, p, 2 m v)."""
     total = m * v
     number = np.arange(total)
     in_group = number % (p * v)
@@ -83,20 +137,7 @@ def operation_table(schedule: ScheduleName, p: int, v: int, m: int) -> Operation
     backwards = np.stack((np.full(total, Phase.BACKWARD), micro_batch, v - 1 - forward_chunk))
     table[:, rank, forward_at] = forwards[:, None]
     table[:, rank, backward_at] = backwards[:, None]
-    table.flags.writeable = False
-    return OperationTable(table[0], table[1], table[2])
-
-
-def representative_micro_batches(schedule: ScheduleName, p: int, m: int) -> int:
-    """Micro-batches of the shortest lists that show all that the lists of m do; more repeat their middle.
-
-    GPipe has no such middle: its backwards stand m places after its forwards.
-    """
-    if schedule is ScheduleName.ONE_F_ONE_B:
-        return min(m, 2 * p + _ONE_F_ONE_B_SPARE)
-    if schedule is ScheduleName.INTERLEAVED:
-        return min(m, _INTERLEAVED_GROUPS * p)
-    return m
+    return table
 
 
 def _warm_up(schedule: ScheduleName, p: int, v: int, total: int) -> IntArray:

@@ -1,12 +1,17 @@
 """A simulated step in the Chrome trace-event format (chrome://tracing, Perfetto)."""
 
-from cost_models.schedule.operations import Phase
+from cost_models.schedule.rank_list import Phase
 from cost_models.schedule.simulate import OperationTimeline
 
 TraceEvent = dict[str, str | int | float | dict[str, str | int]]
 
 _MICROSECONDS_PER_SECOND = 1e6
-_COLOURS = {Phase.FORWARD: "thread_state_running", Phase.BACKWARD: "thread_state_iowait"}
+_COLOURS = {
+    Phase.FORWARD: "thread_state_running",
+    Phase.BACKWARD: "thread_state_iowait",
+    Phase.INPUT_GRADIENT: "thread_state_iowait",
+    Phase.WEIGHT_GRADIENT: "thread_state_runnable",
+}
 
 
 def chrome_trace(timeline: OperationTimeline, process: str = "pipeline") -> list[TraceEvent]:
@@ -21,10 +26,11 @@ def chrome_trace(timeline: OperationTimeline, process: str = "pipeline") -> list
     times = (timeline.start_s, timeline.end_s)
     rows = zip(*(column.tolist() for column in columns), *(time.tolist() for time in times), strict=True)
     for rank, phase, micro_batch, chunk, start_s, end_s in rows:
+        name = Phase(phase).name.lower().replace("_", " ")
         events.append(
             {
-                "name": f"{Phase(phase).name.lower()} {micro_batch}",
-                "cat": Phase(phase).name.lower(),
+                "name": f"{name} {micro_batch}",
+                "cat": name,
                 "ph": "X",
                 "pid": 0,
                 "tid": rank,

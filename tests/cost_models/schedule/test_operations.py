@@ -7,7 +7,6 @@ from cost_models.schedule import (
     Operation,
     Phase,
     ScheduleName,
-    ScheduleNotModelledError,
     operations,
     schedule_violations,
 )
@@ -65,7 +64,10 @@ def test_one_rank_accumulates_gradients():
 )
 def test_every_rank_runs_every_operation_once_between_chunk_0_and_chunk_0(schedule, p, v, m):
     expected = {
-        (phase, micro_batch, chunk) for phase in Phase for micro_batch in range(m) for chunk in range(v)
+        (phase, micro_batch, chunk)
+        for phase in (Phase.FORWARD, Phase.BACKWARD)
+        for micro_batch in range(m)
+        for chunk in range(v)
     }
     for rank_operations in operations(schedule, p, v, m):
         assert len(rank_operations) == 2 * m * v
@@ -88,6 +90,13 @@ def test_lists_are_cached():
         ((INTERLEAVED, 4, 1, 8), "interleaved-chunks", (2,)),
         ((INTERLEAVED, 4, 2, 10), "interleaved-micro-batches", (8, 12)),
         ((INTERLEAVED, 4, 2, 3), "interleaved-micro-batches", (4,)),
+        ((ScheduleName.ZB_H1, 1, 1, 8), "split-backward-ranks", (2,)),
+        ((ScheduleName.ZB_H1, 4, 2, 8), "schedule-one-chunk", (1,)),
+        ((ScheduleName.ZB_V, 4, 1, 8), "schedule-two-chunks", (2,)),
+        ((ScheduleName.DUALPIPE_V, 4, 2, 7), "dualpipe-micro-batches", (8,)),
+        ((ScheduleName.DUALPIPE, 5, 2, 12), "dualpipe-ranks", (4, 6)),
+        ((ScheduleName.DUALPIPE, 4, 2, 11), "dualpipe-even-micro-batches", (10, 12)),
+        ((ScheduleName.DUALPIPE, 4, 2, 6), "dualpipe-micro-batches", (8,)),
         ((ONE_F_ONE_B, 0, 1, 8), "schedule-positive", (1,)),
         ((ONE_F_ONE_B, 4, 0, 8), "schedule-positive", (1,)),
         ((ONE_F_ONE_B, 4, 1, 0), "schedule-positive", (1,)),
@@ -107,11 +116,3 @@ def test_every_point_is_legal_or_refused_by_rule():
             is_interleaved = schedule is INTERLEAVED
             legal = p > 1 and v > 1 and m % p == 0 if is_interleaved else v == 1
             assert (schedule_violations(schedule, p, v, m) == ()) is legal
-
-
-@pytest.mark.parametrize("name", ["zb-h1", "zb-v", "dualpipe", "dualpipe-v"])
-def test_known_name_without_a_model_is_refused(name):
-    schedule = ScheduleName(name)
-    assert schedule_violations(schedule, 4, 1, 8)[0].rule == "schedule-not-modelled"
-    with pytest.raises(ScheduleNotModelledError, match=name):
-        operations(schedule, 4, 1, 8)
