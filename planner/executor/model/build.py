@@ -1,0 +1,116 @@
+"""build_chunk: a segment of a ModelSpec's layers as an nn.Module on one rank."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+
+from cost_models.errors import BadInput
+from cost_models.operators.base import Operator
+from cost_models.specs.model import Layer, LayerKind, ModelSpec, Role
+from planner.executor.model.block import Block, segments_of
+from planner.executor.model.chunk import ChunkModule, LossShape
+from planner.executor.model.operators.attention import AttentionModule
+from planner.executor.model.operators.elementwise import ActivationModule, ResidualModule, RopeModule
+from planner.executor.model.operators.embedding import EmbeddingModule
+from planner.executor.model.operators.head import LmHeadModule, SoftCapModule
+from planner.executor.model.operators.linear import LinearModule
+from planner.executor.model.operators.norm import NormModule
+from planner.executor.model.operators.site import Site
+from planner.executor.model.operators.tables import Tables
+from planner.executor.model.options import BuildOptions, ChunkCut
+from planner.executor.model.parameters import Maker
+from planner.executor.model.recompute import scope_operators
+from planner.executor.model.semantics import semantics_of
+from planner.executor.model.support import unsupported_operators
+from planner.executor.model.wiring import wire
+
+MODULES: Mapping[str, Callable[[Any, Site], nn.Module]] = {
+    "activation": ActivationModule,
+    "attention": AttentionModule,
+    "cross_entropy": SoftCapModule,
+    "embedding": EmbeddingModule,
+    "linear": LinearModule,
+    "lm_head": LmHeadModule,
+    "norm": NormModule,
+    "residual": ResidualModule,
+    "rope": RopeModule,
+}
+"""The module of each operator family."""
+
+
+def build_chunk(model: ModelSpec, cut: ChunkCut, options: BuildOptions) -> ChunkModule:
+    """The chunk of one rank, its weights drawn from the seed; refuses what it cannot build by name."""
+    missing = unsupported_operators(model)
+    if missing:
+        raise BadInput(
+            f"{model.name} needs {', '.join(missing)}, which the executor does not build; use another model"
+        )
+    tables = Tables()
+    tied: dict[str, nn.Parameter] = {}
+    layers: dict[int, nn.Module] = {}
+    blocks = 0
+    for index, layer in chosen_layers(model, cut):
+        maker = Maker(options, f"layers.{index}", layer.shares and f"{layer.shares}/{layer.kind}", tied)
+        site = Site(maker, semantics_of(model), model.kinds[layer.kind], tables)
+        block = build_block(site)
+        if layer.role is Role.BLOCK:
+            block.full_recompute = blocks < options.full_layers
+            blocks += 1
+        layers[index] = block
+    tokens = not any(
+        operator.family == "class_loss" for kind in model.kinds.values() for operator in kind.operators
+    )
+    return ChunkModule(layers, cut, LossShape(tokens, model.vocab_size, options.tensor_parallel))
+
+
+def whole(model: ModelSpec) -> ChunkCut:
+    """The cut that holds the whole model."""
+    return ChunkCut(True, True, 0, model.num_blocks)
+
+
+def chosen_layers(model: ModelSpec, cut: ChunkCut) -> tuple[tuple[int, Layer], ...]:
+    """Global index and layer of everything in the cut; multi-token-prediction layers stay out."""
+    found: list[tuple[int, Layer]] = []
+    block, seen_block, index = 0, False, -1
+    for layer in model.layers:
+        for _ in range(layer.count):
+            index += 1
+            if layer.role is Role.BLOCK:
+                seen_block = True
+                here = cut.start <= block < cut.stop
+                block += 1
+            elif layer.role is Role.MTP:
+                here = False
+            else:
+                here = cut.last if seen_block else cut.first
+            if here:
+                found.append((index, layer))
+    return tuple(found)
+
+
+def build_block(site: Site) -> Block:
+    """One layer's operators and how tensors pass between them."""
+    operators = site.kind.operators
+    modules = {operator.name: build_operator(operator, site) for operator in operators}
+    steps = wire(operators, site.tp.size > 1)
+    again = scope_operators(site.kind, site.options.scopes)
+    block = Block(modules, segments_of(steps, again), site.tp)
+    block.random = site.options.dropout
+    return block
+
+
+def build_operator(operator: Operator, site: Site) -> nn.Module:
+    """The operator's module, its parameters named after it."""
+    family: str = getattr(operator, "family", "")
+    maker = site.maker
+    shared = maker.shared or operator.shares
+    own = Maker(
+        maker.options, f"{maker.prefix}.{operator.name}", shared and f"{shared}/{operator.name}", maker.tied
+    )
+    return MODULES[family](operator, Site(own, site.semantics, site.kind, site.tables))
+
+
+def kind_of(model: ModelSpec, layer: Layer) -> LayerKind:
+    """The layer's kind."""
+    return model.kinds[layer.kind]

@@ -1,0 +1,1 @@
+"""One nn.Module per operator family of cost_models.operators."""

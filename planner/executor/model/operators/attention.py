@@ -1,0 +1,96 @@
+"""Scaled dot-product attention over the rank's heads: a fused kernel, or scores in full."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cost_models.errors import BadInput
+from cost_models.operators import Attention
+from planner.executor.model.operators.site import Site
+from planner.executor.model.operators.tables import MaskShape
+from planner.executor.model.parameters import Initial, zeros
+from planner.executor.model.tensor_parallel import local
+
+
+class AttentionModule(nn.Module):
+    """softmax(scale Q K^T + mask) V. Soft caps and sinks need the scores, so they always take the unfused path."""
+
+    sinks: nn.Parameter | None
+
+    def __init__(self, operator: Attention, site: Site) -> None:
+        super().__init__()
+        tp, semantics = site.tp, site.semantics
+        for heads in (operator.heads, operator.kv_heads):
+            if heads % tp.size:
+                raise BadInput(
+                    f"{heads} heads cannot be divided over tp {tp.size}; use a tp that divides them"
+                )
+        self.operator = operator
+        self.tables = site.tables
+        self.num_heads = operator.heads // tp.size
+        self.kv_heads = operator.kv_heads // tp.size
+        self.scale = semantics.attention_scale(operator.qk_dim)
+        self.cap = semantics.number("attention_soft_cap", 0.0) if operator.soft_cap else 0.0
+        self.dropout = site.dropout if operator.dropout else 0.0
+        self.own_heads = range(tp.rank * self.num_heads, (tp.rank + 1) * self.num_heads)
+        self.alibi = semantics.values.get("position") == "alibi"
+        self.unfused = site.options.attention == "unfused" or bool(self.cap) or operator.sinks
+        self.sinks = (
+            site.maker.make("sinks", Initial((operator.heads,), zeros, 0)) if operator.sinks else None
+        )
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """[B, S, heads x dim] each -> [B, S, heads x v_dim]."""
+        batch, length = q.shape[:2]
+        query = q.view(batch, length, self.num_heads, -1).transpose(1, 2)
+        key = k.view(batch, length, self.kv_heads, -1).transpose(1, 2)
+        value = v.view(batch, length, self.kv_heads, -1).transpose(1, 2)
+        mask = self._mask(length, q)
+        if self.unfused:
+            out = self._scores(query, key, value, mask)
+        else:
+            out = F.scaled_dot_product_attention(
+                query,
+                key,
+                value,
+                attn_mask=mask,
+                dropout_p=self.dropout if self.training else 0.0,
+                is_causal=self.operator.causal and mask is None,
+                scale=self.scale,
+                enable_gqa=self.num_heads != self.kv_heads,
+            )
+        return out.transpose(1, 2).reshape(batch, length, -1)
+
+    def _mask(self, length: int, like: Tensor) -> Tensor | None:
+        """None where the kernel's causal flag (or no mask at all) says everything."""
+        operator = self.operator
+        if self.alibi:
+            return self.tables.alibi(self.own_heads, operator.heads, length, like)
+        window = operator.window if operator.window < length else 0
+        chunk = operator.chunk if operator.chunk < length else 0
+        if not (window or chunk) and not (self.unfused and operator.causal):
+            return None
+        return self.tables.mask(MaskShape(operator.causal, window, chunk), length, like.device)
+
+    def _scores(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """Scores of the query heads of one key/value head stand below each other, so keys are never repeated."""
+        batch, _, length, _ = query.shape
+        queries = query.reshape(batch, self.kv_heads, -1, query.shape[-1])
+        scores = (queries @ key.transpose(-1, -2)) * self.scale
+        scores = scores.view(batch, self.num_heads, length, length)
+        if self.cap:
+            scores = torch.tanh(scores / self.cap) * self.cap
+        if mask is not None:
+            scores = scores + mask if mask.is_floating_point() else scores.masked_fill(~mask, float("-inf"))
+        probabilities = self._softmax(scores).to(value.dtype)
+        if self.dropout:
+            probabilities = F.dropout(probabilities, self.dropout, self.training)
+        out = probabilities.view(batch, self.kv_heads, -1, length) @ value
+        return out.view(batch, self.num_heads, length, -1)
+
+    def _softmax(self, scores: Tensor) -> Tensor:
+        """Over the keys in fp32; a sink takes its share of the sum and gives nothing (gpt-oss)."""
+        if self.sinks is None:
+            return F.softmax(scores, -1, dtype=torch.float32)
+        sink = local(self.sinks).view(1, -1, 1, 1).expand(*scores.shape[:3], 1)
+        return F.softmax(torch.cat((scores, sink), -1), -1, dtype=torch.float32)[..., :-1]

@@ -1,0 +1,59 @@
+"""RMSNorm and LayerNorm, over the stream or over the heads of queries and keys."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cost_models.errors import BadInput
+from cost_models.operators import Norm
+from planner.executor.model.operators.site import Site
+from planner.executor.model.parameters import Initial, ones, zeros
+from planner.executor.model.tensor_parallel import local
+
+
+class NormModule(nn.Module):
+    """Normalises the last `width` features, or each group of `width` (heads); wider inputs are cut to `width`."""
+
+    weight: nn.Parameter | None
+    bias: nn.Parameter | None
+
+    def __init__(self, operator: Norm, site: Site) -> None:
+        super().__init__()
+        if operator.sharded and operator.groups == 1 and operator.max_shards != 1 and site.tp.size > 1:
+            raise BadInput(
+                f"{operator.name} normalises over all heads at once, which tp {site.tp.size} divides; use tp 1"
+            )
+        self.kind, self.width = operator.kind, operator.width
+        self.by_head = operator.sharded
+        self.own_weights = not operator.shared_weight
+        self.eps = site.semantics.norm_eps
+        self.offset = site.semantics.norm_offset
+        shape = (operator.width,) if operator.shared_weight else (operator.groups, operator.width)
+        shard = 0 if operator.sharded and self.own_weights else None
+        partial = shard is None and (operator.sharded or site.tp.splits_sequence)
+        first = zeros if self.offset else ones
+        weight = Initial(shape, first, shard, partial=partial)
+        bias = Initial(shape, zeros, shard, partial=partial)
+        self.weight = site.maker.make("weight", weight) if operator.weight else None
+        self.bias = site.maker.make("bias", bias) if operator.bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., features] -> the same, or [..., width] where the input is wider."""
+        if not self.by_head:
+            return self._normalise(x if x.shape[-1] == self.width else x[..., : self.width])
+        return self._normalise(x.unflatten(-1, (-1, self.width))).flatten(-2)
+
+    def _normalise(self, x: Tensor) -> Tensor:
+        weight = None if self.weight is None else local(self.weight)
+        bias = None if self.bias is None else local(self.bias)
+        if weight is not None and self.offset:
+            weight = weight + self.offset
+        if self.own_weights and weight is not None:
+            plain = self._plain(x, None, None)
+            return plain * weight if bias is None else torch.addcmul(bias, plain, weight)
+        return self._plain(x, weight, bias)
+
+    def _plain(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        if self.kind == "rms":
+            return F.rms_norm(x, (self.width,), weight, self.eps)
+        return F.layer_norm(x, (self.width,), weight, bias, self.eps)

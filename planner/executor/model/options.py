@@ -1,0 +1,44 @@
+"""What is built and how: the segment of layers and the knobs of one rank."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from planner.executor.model.tensor_parallel import TensorParallel
+
+DROPOUT_PROBABILITY = 0.1
+"""Probability of every dropout of GPT-2, BERT and their kin (their configuration classes in transformers 5.24)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkCut:
+    """A contiguous segment of blocks [start, stop) of the model, as `stages` counts them.
+
+    `first` adds everything before the blocks (embedding, connectors), `last` everything after them.
+    """
+
+    first: bool
+    last: bool
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """How one rank builds its chunk. The first `full_layers` blocks of the chunk are recomputed in full, the operators
+    of `scopes` in the others; weights are a function of `seed` and their names alone."""
+
+    tensor_parallel: TensorParallel = field(default_factory=TensorParallel)
+    seed: int = 0
+    dtype: torch.dtype = torch.float32
+    device: str = "cpu"
+    full_layers: int = 0
+    scopes: tuple[str, ...] = ()
+    attention: str = "flash"
+    dropout: bool = False
+    dropout_probability: float = DROPOUT_PROBABILITY
+    fused_cross_entropy: bool = False
+    cross_entropy_chunks: int = 1
+    train_mtp: bool = False
+    expert_tensor_parallel: bool = False
+    """Experts divided inside over the tensor-parallel ranks (etp = tp), else whole on each of them (etp = 1)."""

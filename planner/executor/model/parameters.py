@@ -1,0 +1,130 @@
+"""Parameters whose first values depend on the seed and their global name alone, whatever the layout.
+
+The whole tensor is drawn from a generator of its own, then the rank keeps its slice, so any two layouts start from
+equal weights.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from cost_models.errors import BadInput
+from planner.executor.model.options import BuildOptions
+from planner.executor.model.tensor_parallel import mark_partial
+
+INIT_STD = 0.02
+"""Standard deviation of weight matrices and tables (GPT-2, Radford et al. 2019; BERT, Devlin et al. 2019)."""
+
+Draw = Callable[[Tensor, torch.Generator], None]
+"""Fills a whole tensor in place."""
+
+
+def normal(tensor: Tensor, generator: torch.Generator) -> None:
+    """Weights of linears and tables."""
+    tensor.normal_(0.0, INIT_STD, generator=generator)
+
+
+def zeros(tensor: Tensor, generator: torch.Generator) -> None:
+    """Biases."""
+    tensor.zero_()
+
+
+def ones(tensor: Tensor, generator: torch.Generator) -> None:
+    """Weights of norms."""
+    tensor.fill_(1.0)
+
+
+def fan_out(tensor: Tensor, generator: torch.Generator) -> None:
+    """Convolutions, as He et al. 2015, equation 14: variance 2 / (out channels x kernel^2)."""
+    fan = tensor.shape[0] * tensor[0, 0].numel()
+    tensor.normal_(0.0, (2.0 / fan) ** 0.5, generator=generator)
+
+
+@dataclass(frozen=True, slots=True)
+class Initial:
+    """A parameter to make: its whole shape, first values, the dimension divided over tensor-parallel ranks.
+
+    `rows` above 0: the first dimension is padded with zero rows to a multiple of the ranks. `partial`: see
+    `mark_partial`. `tie` names the storage it shares.
+    """
+
+    shape: tuple[int, ...]
+    draw: Draw = normal
+    shard: int | None = None
+    tie: str = ""
+    partial: bool = False
+    pad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """Makes the parameters of one operator; `tied` holds the chunk's tied parameters made so far."""
+
+    options: BuildOptions
+    prefix: str
+    shared: str = ""
+    """Weight-sharing group of the layer or operator; equal groups and names share storage."""
+    tied: dict[str, nn.Parameter] = field(default_factory=dict)
+
+    def make(self, name: str, initial: Initial) -> nn.Parameter:
+        """The rank's parameter; tied ones are one object within a chunk."""
+        tie = initial.tie or (f"{self.shared}/{name}" if self.shared else "")
+        if tie and tie in self.tied:
+            return self.tied[tie]
+        full_name = f"{self.prefix}.{name}"
+        whole = self._draw(tie or full_name, initial)
+        parameter = nn.Parameter(self._place(full_name, whole, initial))
+        if initial.partial and self.options.tensor_parallel.size > 1:
+            mark_partial(parameter)
+        if initial.pad:
+            parameter.unpadded_rows = initial.shape[0]  # type: ignore[attr-defined]
+        if tie:
+            parameter.tie_name = tie  # type: ignore[attr-defined]
+            self.tied[tie] = parameter
+        return parameter
+
+    def _draw(self, key: str, initial: Initial) -> Tensor:
+        options = self.options
+        if options.device == "meta":
+            return torch.empty(initial.shape, dtype=options.dtype, device="meta")
+        generator = torch.Generator().manual_seed(_seed_of(options.seed, key))
+        whole = torch.empty(initial.shape, dtype=torch.float32)
+        initial.draw(whole, generator)
+        return whole
+
+    def _place(self, name: str, whole: Tensor, initial: Initial) -> Tensor:
+        """The rank's slice on its device, as a DTensor where there is a tensor-parallel group."""
+        options, tp = self.options, self.options.tensor_parallel
+        if tp.size == 1:
+            return whole.to(options.device, options.dtype)
+        part = whole
+        if initial.shard is not None:
+            part = self._slice(name, whole, initial, initial.shard)
+        part = part.to(options.device, options.dtype, copy=True)
+        if tp.mesh is None:
+            raise RuntimeError(f"tensor parallel of size {tp.size} has no mesh; give one")
+        placement = Replicate() if initial.shard is None else Shard(initial.shard)
+        return DTensor.from_local(part, tp.mesh, [placement], run_check=False)
+
+    def _slice(self, name: str, whole: Tensor, initial: Initial, dim: int) -> Tensor:
+        tp = self.options.tensor_parallel
+        size = whole.shape[dim]
+        if initial.pad and size % tp.size:
+            padding = whole.new_zeros((-size % tp.size, *whole.shape[1:]))
+            whole = torch.cat((whole, padding))
+        elif size % tp.size:
+            raise BadInput(
+                f"{name} has {size} features, which tp {tp.size} does not divide; use a tp that divides {size}"
+            )
+        length = whole.shape[dim] // tp.size
+        return whole.narrow(dim, tp.rank * length, length)
+
+
+def _seed_of(seed: int, key: str) -> int:
+    """A generator's seed from the run's seed and a parameter's name; equal on every machine."""
+    digest = hashlib.sha256(f"{seed}/{key}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

@@ -1,0 +1,113 @@
+"""What a ModelSpec says about how its operators compute, beside their sizes, as typed values."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cost_models.operators import Attention, Rope
+from cost_models.specs.model import LayerKind, ModelSpec
+
+Scalar = str | int | float | bool | None
+
+DEFAULT_NORM_EPS = 1e-5
+DEFAULT_THETA = 10_000.0
+ROPE_PREFIXES = ("rope_scaling.", "rope_parameters.")
+
+
+@dataclass(frozen=True, slots=True)
+class RopeSettings:
+    """Rotary embedding (Su et al. 2021): rotated features a head, base, pairing, and how frequencies are stretched."""
+
+    features: int
+    theta: float
+    interleaved: bool = False
+    kind: str = "default"
+    scaling: tuple[tuple[str, float], ...] = ()
+
+    def number(self, key: str, default: float) -> float:
+        """A value of the scaling's settings."""
+        return dict(self.scaling).get(key, default)
+
+
+@dataclass(frozen=True, slots=True)
+class Semantics:
+    """Values of one model; those that differ by layer kind are asked for with the kind's name."""
+
+    values: Mapping[str, Scalar]
+    hidden_size: int
+
+    def number(self, key: str, default: float) -> float:
+        """A numeric value, or the default where it is absent or null."""
+        value = self.values.get(key)
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """A truth value."""
+        value = self.values.get(key)
+        return value if isinstance(value, bool) else default
+
+    @property
+    def norm_eps(self) -> float:
+        """Epsilon of every normalisation."""
+        return self.number("norm_eps", DEFAULT_NORM_EPS)
+
+    @property
+    def norm_offset(self) -> float:
+        """What is added to a norm's weight (Gemma stores w - 1)."""
+        return self.number("norm_weight_offset", 0.0)
+
+    @property
+    def embedding_scale(self) -> float:
+        """Factor on the embedded tokens."""
+        value = self.values.get("embedding_scale")
+        return (
+            math.sqrt(self.hidden_size)
+            if value == "sqrt(hidden_size)"
+            else self.number("embedding_scale", 1.0)
+        )
+
+    def attention_scale(self, qk_dim: int) -> float:
+        """Factor on the scores."""
+        if not self.flag("attention_scaled", True):
+            return 1.0
+        stated = self.number("attention_multiplier", 0.0)
+        return stated or self.number("query_pre_attn_scalar", float(qk_dim)) ** -0.5
+
+    def rope_kind(self) -> str:
+        """Name of the frequency scaling: default, linear, llama3, yarn, …"""
+        for key in ("rope_type", "type"):
+            for prefix in ROPE_PREFIXES:
+                found = self.values.get(f"{prefix}{key}")
+                if isinstance(found, str):
+                    return found
+        return "default"
+
+    def rope(self, kind: str, features: int) -> RopeSettings:
+        """Settings of the rotary embedding of one layer kind, rotating `features` of each head."""
+        theta = self.number("rope_theta", 0.0) or self.number("rope_parameters.rope_theta", DEFAULT_THETA)
+        stretched = self.rope_kind()
+        if kind == "sliding" and "rope_theta_sliding" in self.values:
+            theta, stretched = self.number("rope_theta_sliding", theta), "default"
+        return RopeSettings(features, theta, self.flag("rope_interleaved"), stretched, self._scaling())
+
+    def _scaling(self) -> tuple[tuple[str, float], ...]:
+        found = {}
+        for key, value in self.values.items():
+            for prefix in ROPE_PREFIXES:
+                if key.startswith(prefix) and isinstance(value, int | float):
+                    found[key.removeprefix(prefix)] = float(value)
+        return tuple(sorted(found.items()))
+
+
+def semantics_of(model: ModelSpec) -> Semantics:
+    """The model's semantics."""
+    return Semantics(model.semantics, model.hidden_size)
+
+
+def rotated_features(kind: LayerKind) -> int:
+    """Features of one head that the kind's rotary embedding turns; 0 where it has none."""
+    ropes = [op for op in kind.operators if isinstance(op, Rope)]
+    attentions = [op for op in kind.operators if isinstance(op, Attention)]
+    if not ropes or not attentions:
+        return 0
+    return ropes[0].width // (attentions[0].heads + attentions[0].kv_heads)

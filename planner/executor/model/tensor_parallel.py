@@ -1,0 +1,163 @@
+"""Where a rank stands in its tensor-parallel group, and the collectives between the regions of a block.
+
+Regions as in Megatron-LM (Shoeybi et al. 2019, section 3; with sequence parallelism Korthikanti et al. 2022, section
+4.2.2). Outside tensor-parallel regions a rank holds all tokens [B, S, H], or under sequence parallelism its slice
+[B, S / tp, H]; inside it holds all tokens of its share of the features.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+
+SEQUENCE_DIM = 1
+"""Dimension of the positions in [B, S, H]."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorParallel:
+    """One rank of a tensor-parallel group; `sequence` is sequence parallelism. The default is no group at all."""
+
+    mesh: DeviceMesh | None = None
+    size: int = 1
+    rank: int = 0
+    sequence: bool = False
+
+    @property
+    def group(self) -> dist.ProcessGroup:
+        """The process group; only where size > 1."""
+        if self.mesh is None:
+            raise RuntimeError(f"tensor parallel of size {self.size} has no mesh; give one")
+        return self.mesh.get_group()
+
+    @property
+    def sequence_size(self) -> int:
+        """Ways in which the positions are divided outside tensor-parallel regions."""
+        return self.size if self.sequence else 1
+
+    @property
+    def splits_sequence(self) -> bool:
+        """Whether a rank holds a slice of the positions outside tensor-parallel regions."""
+        return self.sequence and self.size > 1
+
+
+def mark_partial(parameter: nn.Parameter) -> None:
+    """Note that each tensor-parallel rank has a partial gradient of this whole parameter (summed once a step)."""
+    parameter.tensor_parallel_partial = True  # type: ignore[attr-defined]
+
+
+def is_partial(parameter: nn.Parameter) -> bool:
+    """Whether the gradient still has to be summed over the tensor-parallel group."""
+    return getattr(parameter, "tensor_parallel_partial", False)
+
+
+def local(parameter: Tensor) -> Tensor:
+    """The rank's own part of a parameter; gradients flow back to it."""
+    if isinstance(parameter, DTensor):
+        part: Tensor = parameter.to_local()
+        return part
+    return parameter
+
+
+def enter(x: Tensor, tp: TensorParallel) -> Tensor:
+    """Into a region: all positions on every rank; the gradient is summed over the ranks."""
+    if tp.size == 1:
+        return x
+    found: Tensor = (_GatherSequence if tp.sequence else _CopyIn).apply(x, tp.group)  # type: ignore[no-untyped-call]
+    return found
+
+
+def leave(x: Tensor, tp: TensorParallel) -> Tensor:
+    """Out of a region: partial sums of the ranks are added (and the positions divided again)."""
+    if tp.size == 1:
+        return x
+    found: Tensor = (_ScatterSequence if tp.sequence else _ReduceOut).apply(x, tp.group)  # type: ignore[no-untyped-call]
+    return found
+
+
+def sequence_slice(x: Tensor, tp: TensorParallel, dim: int) -> Tensor:
+    """The rank's slice of the positions of a tensor that is whole on every rank."""
+    if not tp.splits_sequence:
+        return x
+    length = x.shape[dim] // tp.size
+    return x.narrow(dim, tp.rank * length, length)
+
+
+def all_gather_sequence(x: Tensor, group: dist.ProcessGroup) -> Tensor:
+    """[B, S / tp, ...] of every rank as [B, S, ...]."""
+    size = group.size()
+    gathered = x.new_empty((size * x.shape[0], *x.shape[1:]))
+    dist.all_gather_into_tensor(gathered, x.contiguous(), group=group)
+    if x.shape[0] == 1:  # ranks are already in order along the positions
+        return gathered.view(1, size * x.shape[1], *x.shape[2:])
+    return gathered.view(size, *x.shape).transpose(0, 1).reshape(x.shape[0], -1, *x.shape[2:])
+
+
+def reduce_scatter_sequence(x: Tensor, group: dist.ProcessGroup) -> Tensor:
+    """Sum over ranks of [B, S, ...], each keeping its [B, S / tp, ...]."""
+    size, batch = group.size(), x.shape[0]
+    length = x.shape[SEQUENCE_DIM] // size
+    by_rank = x.reshape(batch, size, length, *x.shape[2:]).transpose(0, 1).contiguous()
+    out = x.new_empty((batch, length, *x.shape[2:]))
+    dist.reduce_scatter_tensor(out, by_rank.view(size * batch, length, *x.shape[2:]), group=group)
+    return out
+
+
+class _CopyIn(torch.autograd.Function):
+    """Identity forward, sum of the gradients backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
+        # The gradient is a fresh product of the region's linears, so it may be summed in place.
+        gradient = gradients[0].contiguous()
+        dist.all_reduce(gradient, group=ctx.group)
+        return gradient, None
+
+
+class _ReduceOut(torch.autograd.Function):
+    """Sum over ranks forward, identity backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.mark_dirty(x)
+        dist.all_reduce(x, group=group)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
+        return gradients[0], None
+
+
+class _GatherSequence(torch.autograd.Function):
+    """All-gather along the positions forward, reduce-scatter backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
+        return all_gather_sequence(x, group)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
+        return reduce_scatter_sequence(gradients[0], ctx.group), None
+
+
+class _ScatterSequence(torch.autograd.Function):
+    """Reduce-scatter along the positions forward, all-gather backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
+        return reduce_scatter_sequence(x, group)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
+        return all_gather_sequence(gradients[0], ctx.group), None
