@@ -3,7 +3,9 @@
 Each is the length of one path of the schedule's graph, hence at most the longest path, the simulated step.
 Symbols: F[i,c], B[i,c] forward and backward seconds of chunk c of rank i; f, b the same with the extras of
 the first and last micro-batch; t_i = sum_c (F + B)[i,c]; e = send_s.  Every rank's list starts with the
-forward of micro-batch 0 through chunk 0 and ends with the backward of the last micro-batch through chunk 0.
+forward of micro-batch 0 through chunk 0 (dualpipe's second half of ranks: of micro-batch 1 through chunk 1)
+and ends with the backward of the last micro-batch through chunk 0, unless the schedule splits its backward:
+then it may end with any weight gradient, for which no other rank waits.
 
 The well-known (m - 1) max t + sum t is not here: it is above the schedule for uneven stages (p = 2,
 F = B = (10, 1), m = 4: 82 against 80).
@@ -17,7 +19,7 @@ from cost_models.schedule.durations import FloatArray, PipelineDurations, by_slo
 from cost_models.schedule.gpipe import gpipe_rank_ends
 from cost_models.schedule.graph import operation_slots
 from cost_models.schedule.names import ScheduleName
-from cost_models.schedule.operations import IntArray, operation_table
+from cost_models.schedule.operations import IntArray, operation_table, pass_counts
 from cost_models.schedule.rank_list import Phase
 from cost_models.schedule.rules import check_legal
 
@@ -26,11 +28,12 @@ def rank_bound(schedule: ScheduleName, p: int, v: int, m: int, durations: Pipeli
     """T >= sum_{j<i} (f[j,0] + b[j,0]) + busy_i + 2 i e for every rank i, shape (p,) or (p, B).
 
     busy_i is m t_i with the extras of rank i.  Path: micro-batch 0 forward down chunk 0 to rank i, all of
-    rank i's list, the last micro-batch backward up chunk 0 from rank i.
+    rank i's list, the last micro-batch backward up chunk 0 from rank i.  Without the way up, sum b + i e,
+    where the schedule splits its backward.
     """
     check_legal(schedule, p, v, m)
-    down_s, up_s = _chunk_0_sums(durations)
-    bound_s: FloatArray = down_s + rank_busy_s(m, durations) + up_s
+    down_s, up_s = _first_chunk_sums(schedule, durations)
+    bound_s: FloatArray = down_s + rank_busy_s(pass_counts(schedule, p, v, m), durations) + up_s
     return bound_s
 
 
@@ -44,10 +47,13 @@ def rank_bound_with_tail(
     Path: as in `rank_bound`, leaving the way up at rank l, whose list ends there.
     """
     check_legal(schedule, p, v, m)
-    down_s, up_s = _chunk_0_sums(durations)
+    down_s, up_s = _first_chunk_sums(schedule, durations)
+    busy_s = rank_busy_s(pass_counts(schedule, p, v, m), durations)
+    if schedule.splits_backward:
+        return np.asarray(down_s + busy_s + tail_s)
     # The way up from i to l is up_i - up_l, so the maximum over l <= i is a running one.
     after_s = up_s + np.maximum.accumulate(tail_s - up_s, axis=0)
-    bound_s: FloatArray = down_s + rank_busy_s(m, durations) + after_s
+    bound_s: FloatArray = down_s + busy_s + after_s
     return bound_s
 
 
@@ -61,6 +67,7 @@ def fill_drain_bound(
     the last micro-batch backward up chunk 0;
     (last) micro-batch 0 forward down chunk 0 to rank i, rank i's list as far as the last micro-batch's
     forward of chunk 0, that micro-batch forward through all chunks after it and all the way back.
+    Schedules that split their backward are not covered.
     For 1F1B without extras the first is sum t + (m - 1) B_i + max(0, m - p + i) F_i, the last the same with F
     and B exchanged.
     """
@@ -89,38 +96,56 @@ def total_bound(schedule: ScheduleName, p: int, v: int, m: int, total_s: FloatAr
 
     GPipe and 1F1B: T >= S / (1 - (1 - 1/m)**p).  With s_i = sum_{j<i} t_j the rank bounds say
     T >= s_i + m (s_{i+1} - s_i), so s_{i+1} <= (1 - 1/m) s_i + T/m, and S = s_p <= T (1 - (1 - 1/m)**p).
-    Interleaved: T >= m S / p, because some rank computes at least S / p per micro-batch.
+    Others: T >= m S / p, because some rank computes at least S / p per micro-batch.
     """
     check_legal(schedule, p, v, m)
-    if schedule is ScheduleName.INTERLEAVED:
+    if schedule not in (ScheduleName.GPIPE, ScheduleName.ONE_F_ONE_B):
         return total_s * (m / p)
     return total_s / (1.0 - (1.0 - 1.0 / m) ** p)
 
 
 def step_bound(schedule: ScheduleName, p: int, v: int, m: int, durations: PipelineDurations) -> FloatArray:
     """Largest of this module's bounds for the schedule, shape () or (B,)."""
+    backward_s = durations.backward_s
+    if schedule.splits_backward:  # whole or in two, whatever is less
+        backward_s = np.minimum(backward_s, sum(durations.split_s()))
+    work_s = (durations.forward_s + backward_s).sum(axis=(0, 1))
+    if schedule is ScheduleName.DUALPIPE:  # both copies of a stage are in the sum
+        work_s = work_s / 2
     bounds_s = [
         rank_bound(schedule, p, v, m, durations).max(axis=0),
-        fill_drain_bound(schedule, p, v, m, durations).max(axis=0),
-        total_bound(schedule, p, v, m, (durations.forward_s + durations.backward_s).sum(axis=(0, 1))),
+        total_bound(schedule, p, v, m, work_s),
     ]
+    if not schedule.splits_backward:
+        bounds_s.append(fill_drain_bound(schedule, p, v, m, durations).max(axis=0))
     if schedule is ScheduleName.GPIPE:
         bounds_s.append(gpipe_bound(m, durations))
     return np.asarray(np.max(bounds_s, axis=0))
 
 
-def _chunk_0_sums(durations: PipelineDurations) -> tuple[FloatArray, FloatArray]:
-    """Seconds of micro-batch 0 down chunk 0 to every rank, and of the last up from it, with the sends."""
-    sums_s = []
-    for seconds, extra_s in (
-        (durations.forward_s, durations.first_forward_extra_s),
-        (durations.backward_s, durations.last_backward_extra_s),
-    ):
-        chunk_s = seconds[:, 0] if extra_s is None else seconds[:, 0] + extra_s[:, 0]
-        before_s = np.zeros_like(chunk_s)
-        np.cumsum(chunk_s[:-1] + np.asarray(durations.send_s), axis=0, out=before_s[1:])
-        sums_s.append(before_s)
-    return sums_s[0], sums_s[1]
+def _first_chunk_sums(schedule: ScheduleName, durations: PipelineDurations) -> tuple[FloatArray, FloatArray]:
+    """Seconds of the first micro-batch to every rank, and of the last one back from it, with the sends."""
+    first, last = durations.first_forward_extra_s, durations.last_backward_extra_s
+    down_s = _before(durations.forward_s, first, durations.send_s, 0)
+    if schedule is ScheduleName.DUALPIPE:
+        half = len(down_s) // 2
+        other_s = _before(
+            durations.forward_s[::-1], None if first is None else first[::-1], durations.send_s, 1
+        )
+        down_s = np.concatenate((down_s[:half], other_s[::-1][half:]))
+    if schedule.splits_backward:
+        return down_s, np.zeros_like(down_s)
+    return down_s, _before(durations.backward_s, last, durations.send_s, 0)
+
+
+def _before(
+    seconds: FloatArray, extra_s: FloatArray | None, send_s: float | FloatArray, chunk: int
+) -> FloatArray:
+    """Sum over the ranks before each one of a chunk's seconds and a send, shape (p,) or (p, B)."""
+    chunk_s = seconds[:, chunk] if extra_s is None else seconds[:, chunk] + extra_s[:, chunk]
+    before_s = np.zeros_like(chunk_s)
+    np.cumsum(chunk_s[:-1] + np.asarray(send_s), axis=0, out=before_s[1:])
+    return before_s
 
 
 @lru_cache(maxsize=256)

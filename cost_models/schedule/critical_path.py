@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_models.schedule.durations import FloatArray, PipelineDurations, in_units, one_instance
+from cost_models.schedule.durations import FloatArray, PipelineDurations, Slot, in_units, one_instance
 from cost_models.schedule.graph import Column, Graph, graph
 from cost_models.schedule.longest_path import run_rows
 from cost_models.schedule.names import ScheduleName
@@ -20,11 +20,15 @@ class PathCoefficients:
 
     Attributes:
         forward_count: forwards of every chunk, those of micro-batch 0 included, shape (p, v).
-        backward_count: backwards of every chunk, those of the last micro-batch included, shape (p, v).
+        backward_count: whole backwards of every chunk, those of the last micro-batch included, shape (p, v).
         first_forward_count: forwards of micro-batch 0, which cost the extra, shape (p, v).
-        last_backward_count: backwards of the last micro-batch, which cost the extra, shape (p, v).
+        last_backward_count: backwards of the last micro-batch, or its weight gradients where they are apart,
+            which cost the extra, shape (p, v).
         edge_count: steps from one rank to another, each `send_s`.
         end_rank: rank on which the path ends.
+        input_gradient_count: input gradients of every chunk that are apart, shape (p, v); None where the
+            schedule splits no backward.
+        weight_gradient_count: weight gradients of every chunk that are apart, likewise.
     """
 
     forward_count: IntArray
@@ -33,6 +37,8 @@ class PathCoefficients:
     last_backward_count: IntArray
     edge_count: int
     end_rank: int
+    input_gradient_count: IntArray | None = None
+    weight_gradient_count: IntArray | None = None
 
     def lower_bound_s(self, durations: PipelineDurations) -> FloatArray:
         """Seconds of the path under other durations of the same shape, () or (B,)."""
@@ -41,10 +47,12 @@ class PathCoefficients:
             (self.backward_count, durations.backward_s),
             (self.first_forward_count, durations.first_forward_extra_s),
             (self.last_backward_count, durations.last_backward_extra_s),
+            (self.input_gradient_count, durations.input_gradient_s),
+            (self.weight_gradient_count, durations.weight_gradient_s),
         )
         path_s = np.asarray(self.edge_count * np.asarray(durations.send_s, dtype=np.float64))
         for count, seconds in terms:
-            if seconds is not None:
+            if count is not None and seconds is not None:
                 path_s = path_s + np.tensordot(count, seconds, axes=2)
         return np.asarray(path_s)
 
@@ -64,7 +72,7 @@ def critical_path(
     of the rank's own after its last backward).
     """
     fixed = graph(schedule, p, v, m)
-    units = in_units(one_instance(durations), p, v, fixed.level_count)
+    units = in_units(one_instance(durations), p, v, fixed.level_count, split=schedule.splits_backward)
     send = float(units.send[0])
     rows = run_rows(fixed, units, 0, extend=False)
     ends = [rows[-offset] for offset in fixed.last_offset.tolist()]
@@ -72,7 +80,7 @@ def critical_path(
     end_rank = int(np.argmax(ends_s if tail_s is None else ends_s + tail_s))
     program_offset, data_offset, crosses, slot = _unrolled(fixed)
     row = len(rows) - int(fixed.last_offset[end_rank])
-    counts = np.zeros(len(units.slots), dtype=np.int64)
+    counts = np.zeros(len(Slot) * p * v, dtype=np.int64)
     edge_count = 0
     while row > 0:
         counts[slot[row - 1]] += 1
@@ -80,14 +88,18 @@ def critical_path(
         by_data = rows[source] + send * crossed > rows[before]
         edge_count += crossed * by_data
         row = source if by_data else before
-    plain_forward, plain_backward, first_forward, last_backward = counts.reshape(4, p, v)
+    by_kind = counts.reshape(len(Slot), p, v)
+    last_weight = by_kind[Slot.LAST_WEIGHT_GRADIENT]
+    weight = by_kind[Slot.WEIGHT_GRADIENT] + last_weight
     return PathCoefficients(
-        forward_count=plain_forward + first_forward,
-        backward_count=plain_backward + last_backward,
-        first_forward_count=first_forward,
-        last_backward_count=last_backward,
+        forward_count=by_kind[Slot.FORWARD] + by_kind[Slot.FIRST_FORWARD],
+        backward_count=by_kind[Slot.BACKWARD] + by_kind[Slot.LAST_BACKWARD],
+        first_forward_count=by_kind[Slot.FIRST_FORWARD],
+        last_backward_count=by_kind[Slot.LAST_BACKWARD] + last_weight,
         edge_count=edge_count,
         end_rank=end_rank,
+        input_gradient_count=by_kind[Slot.INPUT_GRADIENT] if schedule.splits_backward else None,
+        weight_gradient_count=weight if schedule.splits_backward else None,
     )
 
 

@@ -1,11 +1,30 @@
 """Seconds of every chunk of a pipeline, and their rounding to multiples of a power of two."""
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cost_models.schedule.operations import PassCounts
+
 FloatArray = NDArray[np.float64]
+
+
+class Slot(IntEnum):
+    """Kinds of operation that take different seconds; the first four are those of lists without a split."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    FIRST_FORWARD = 2
+    LAST_BACKWARD = 3
+    INPUT_GRADIENT = 4
+    WEIGHT_GRADIENT = 5
+    LAST_WEIGHT_GRADIENT = 6
+
+
+NUM_FUSED_SLOTS = 4
+_SPECIAL = [Slot.FIRST_FORWARD, Slot.LAST_BACKWARD, Slot.LAST_WEIGHT_GRADIENT]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -16,11 +35,14 @@ class PipelineDurations:
 
     Attributes:
         forward_s: forward.
-        backward_s: input gradient, weight gradient and recomputation together.
+        backward_s: input gradient, weight gradient and recomputation together, as one operation.
         first_forward_extra_s: added to the forwards of micro-batch 0 (None: nothing).
-        last_backward_extra_s: added to the backwards of the last micro-batch (None: nothing).
+        last_backward_extra_s: added to the backwards of the last micro-batch, to its weight gradients where
+            they are apart (None: nothing).
         send_s: from the end of an operation to the start of the one that waits for it on another rank, a
             number or an array (B,); it delays the receiver and occupies neither rank.
+        input_gradient_s: input gradient and recomputation, for schedules that split their backward.
+        weight_gradient_s: weight gradient, for schedules that split their backward.
     """
 
     forward_s: FloatArray
@@ -28,13 +50,22 @@ class PipelineDurations:
     first_forward_extra_s: FloatArray | None = None
     last_backward_extra_s: FloatArray | None = None
     send_s: float | FloatArray = 0.0
+    input_gradient_s: FloatArray | None = None
+    weight_gradient_s: FloatArray | None = None
 
     def __post_init__(self) -> None:
         shape = self.forward_s.shape
         if len(shape) not in (2, 3):
             msg = f"durations have {len(shape)} axes, shape {shape}; use shape (p, v) or (p, v, B)"
             raise ValueError(msg)
-        parts = (self.forward_s, self.backward_s, self.first_forward_extra_s, self.last_backward_extra_s)
+        parts = (
+            self.forward_s,
+            self.backward_s,
+            self.first_forward_extra_s,
+            self.last_backward_extra_s,
+            self.input_gradient_s,
+            self.weight_gradient_s,
+        )
         given = [part for part in parts if part is not None]
         if self.forward_s.size == 0:
             msg = f"durations are empty, shape {shape}; give at least one rank, chunk and instance"
@@ -54,6 +85,13 @@ class PipelineDurations:
         """Whether the durations carry the trailing axis B."""
         return self.forward_s.ndim == 3
 
+    def split_s(self) -> tuple[FloatArray, FloatArray]:
+        """Input-gradient and weight-gradient seconds; refused where they are not given."""
+        if self.input_gradient_s is None or self.weight_gradient_s is None:
+            msg = "durations have no input_gradient_s or weight_gradient_s; give both to a schedule that splits them"
+            raise ValueError(msg)
+        return self.input_gradient_s, self.weight_gradient_s
+
 
 def one_instance(durations: PipelineDurations) -> PipelineDurations:
     """The durations, refused unless they are of one instance, without the axis B."""
@@ -64,9 +102,15 @@ def one_instance(durations: PipelineDurations) -> PipelineDurations:
     return durations
 
 
-def rank_busy_s(m: int, durations: PipelineDurations) -> FloatArray:
-    """Seconds in which every rank computes during a step of m micro-batches, shape (p,) or (p, B)."""
-    busy_s = m * (durations.forward_s + durations.backward_s)
+def rank_busy_s(counts: PassCounts, durations: PipelineDurations) -> FloatArray:
+    """Seconds in which every rank computes during a step with these passes, shape (p,) or (p, B)."""
+    shape = (*counts.forwards.shape, *(1 for _ in durations.forward_s.shape[2:]))
+    forwards, fused, split = (
+        count.reshape(shape) for count in (counts.forwards, counts.fused_backwards, counts.split_backwards)
+    )
+    busy_s = forwards * durations.forward_s + fused * durations.backward_s
+    if counts.split_backwards.any():
+        busy_s = busy_s + split * sum(durations.split_s())
     for extra_s in (durations.first_forward_extra_s, durations.last_backward_extra_s):
         if extra_s is not None:
             busy_s = busy_s + extra_s
@@ -74,22 +118,27 @@ def rank_busy_s(m: int, durations: PipelineDurations) -> FloatArray:
     return total_s
 
 
-def by_slot(durations: PipelineDurations) -> FloatArray:
-    """Seconds of every kind of operation, shape (4 p v, B); B is 1 for durations without that axis.
+def by_slot(durations: PipelineDurations, *, split: bool = False) -> FloatArray:
+    """Seconds of every kind of operation, shape (4 p v, B), or (7 p v, B) with a split backward.
 
-    In blocks of p v, rank by rank: forward, backward, forward of micro-batch 0, backward of the last one.
+    In blocks of p v in the order of `Slot`, each rank by rank; B is 1 for durations without that axis.
     """
     forward, backward = durations.forward_s, durations.backward_s
     first, last = durations.first_forward_extra_s, durations.last_backward_extra_s
     first_forward = forward if first is None else forward + first
     last_backward = backward if last is None else backward + last
-    rows = 4 * forward.shape[0] * forward.shape[1]
-    return np.concatenate((forward, backward, first_forward, last_backward)).reshape(rows, -1)
+    blocks = [forward, backward, first_forward, last_backward]
+    if split:
+        input_gradient, weight_gradient = durations.split_s()
+        last_weight = weight_gradient if last is None else weight_gradient + last
+        blocks += [input_gradient, weight_gradient, last_weight]
+    rows = len(blocks) * forward.shape[0] * forward.shape[1]
+    return np.concatenate(blocks).reshape(rows, -1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DurationUnits:
-    """Durations in whole units of 2**exponent seconds: slots (4 p v, B), send and exponent (B,)."""
+    """Durations in whole units of 2**exponent seconds: slots (4 p v, B) or (7 p v, B), send and exponent (B,)."""
 
     slots: FloatArray
     send: FloatArray
@@ -101,7 +150,9 @@ class DurationUnits:
         return DurationUnits(self.slots[:, columns], self.send[columns], self.exponent[columns])
 
 
-def in_units(durations: PipelineDurations, p: int, v: int, longest: int) -> DurationUnits:
+def in_units(
+    durations: PipelineDurations, p: int, v: int, longest: int, *, split: bool = False
+) -> DurationUnits:
     """Durations rounded so that sums along any path of up to `longest` operations are exact.
 
     Sums stay within 2**53 units, whole numbers that a double holds exactly, so simulated times compare
@@ -113,11 +164,13 @@ def in_units(durations: PipelineDurations, p: int, v: int, longest: int) -> Dura
     if shape[:2] != (p, v):
         msg = f"durations have shape {shape}, pp={p} and vpp={v}; use shape ({p}, {v}) or ({p}, {v}, B)"
         raise ValueError(msg)
-    slot_s = by_slot(durations)
+    slot_s = by_slot(durations, split=split)
     send_s = np.broadcast_to(np.asarray(durations.send_s, dtype=np.float64), slot_s.shape[1:])
-    half = len(slot_s) // 2
-    plain_s, special_s = slot_s[:half].max(axis=0), slot_s[half:].max(axis=0)
-    bound_s = longest * (plain_s + send_s) + half * special_s
+    largest_s = slot_s.reshape(-1, p * v, slot_s.shape[1]).max(axis=1)
+    special = [slot for slot in _SPECIAL if slot < len(largest_s)]
+    special_s = largest_s[special].max(axis=0)
+    plain_s = np.delete(largest_s, special, axis=0).max(axis=0)
+    bound_s = longest * (plain_s + send_s) + 2 * p * v * special_s
     exponent: NDArray[np.int32] = np.frexp(bound_s)[1] - 52
     slots, send = (np.rint(np.ldexp(seconds, -exponent)) for seconds in (slot_s, send_s))
     return DurationUnits(slots, send, exponent)

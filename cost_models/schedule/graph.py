@@ -1,11 +1,11 @@
 """The fixed graph of a schedule: operations in topological order, each with its predecessors.
 
 An operation has at most two predecessors: the one before it in its rank's list, and the one that makes its
-data: F(micro-batch, g) waits for F(micro-batch, g-1), B(micro-batch, g) for B(micro-batch, g+1), where g is
-the virtual stage chunk * p + rank.  The first backward of a micro-batch waits for its own forward, which its
-rank's list already guarantees.  Operations are sorted by level (longest chain of operations before them), and
-predecessors are stored as distances in that order, which makes the middle of 1F1B and of interleaved 1F1B the
-same block over and over, whatever m is:
+data: F(micro-batch, g) waits for F(micro-batch, g-1), B or I(micro-batch, g) for B or I(micro-batch, g+1),
+where g is the stage of `placement.stage_of`.  The first backward of a micro-batch waits for its own forward,
+and a weight gradient for its input gradient, which their rank's list already guarantees.  Operations are
+sorted by level (longest chain of operations before them), and predecessors are stored as distances in that
+order, which makes the middle of every schedule but GPipe the same block over and over, whatever m is:
 
     rows = [head] + [cycle] * repeats + [tail]
 
@@ -18,10 +18,33 @@ from functools import lru_cache
 
 import numpy as np
 
+from cost_models.schedule.durations import Slot
 from cost_models.schedule.names import ScheduleName
-from cost_models.schedule.operations import IntArray, operation_table, representative_micro_batches
+from cost_models.schedule.operations import (
+    NO_OPERATION,
+    IntArray,
+    operation_table,
+    representative_micro_batches,
+)
+from cost_models.schedule.placement import num_stages, stage_table
 from cost_models.schedule.rank_list import Phase
 from cost_models.schedule.rules import check_legal
+
+# Slot of a phase, plain and special.
+_SLOT_OF = np.array(
+    [
+        [Slot.FORWARD, Slot.BACKWARD, Slot.INPUT_GRADIENT, Slot.WEIGHT_GRADIENT],
+        [Slot.FIRST_FORWARD, Slot.LAST_BACKWARD, Slot.INPUT_GRADIENT, Slot.LAST_WEIGHT_GRADIENT],
+    ]
+)
+
+# Levels and micro-batches (per rank) after which the middle of a schedule's lists repeats.
+_OPERATIONS_PER_CYCLE = {
+    ScheduleName.ZB_H1: 3,
+    ScheduleName.ZB_V: 6,
+    ScheduleName.DUALPIPE_V: 4,
+    ScheduleName.DUALPIPE: 4,
+}
 
 
 class Column(IntEnum):
@@ -104,11 +127,20 @@ class Graph:
 
 
 def operation_slots(schedule: ScheduleName, p: int, v: int, m: int) -> IntArray:
-    """Place in `durations.by_slot` of every operation's seconds, shape (p, 2 m v) in program order."""
+    """Place in `durations.by_slot` of every operation's seconds, shape (p, longest list) in program order.
+
+    Special are the first forward and the last backward (weight gradient, where it is apart) of every chunk;
+    places past the end of a rank's list hold NO_OPERATION.
+    """
     table = operation_table(schedule, p, v, m)
-    is_special = np.where(table.phase == Phase.FORWARD, table.micro_batch == 0, table.micro_batch == m - 1)
-    slots: IntArray = (table.phase + 2 * is_special) * (p * v) + np.arange(p)[:, None] * v + table.chunk
-    return slots
+    directions = 2 if schedule is ScheduleName.DUALPIPE else 1
+    first = table.chunk if directions == 2 else 0  # chunk 1 of dualpipe takes the odd micro-batches
+    is_first, is_last = table.micro_batch == first, table.micro_batch == m - directions + first
+    is_special = np.where(table.phase == Phase.FORWARD, is_first, is_last)
+    kind = _SLOT_OF[is_special.astype(np.int64), table.phase]
+    slots = kind * (p * v) + np.arange(p)[:, None] * v + table.chunk
+    listed: IntArray = np.where(table.exists, slots, NO_OPERATION)
+    return listed
 
 
 @lru_cache(maxsize=1024)
@@ -131,9 +163,7 @@ def _cut(schedule: ScheduleName, p: int, v: int, m: int) -> Graph:
     """The graph with its middle cut into cycles, or uncut when no cycle is seen twice."""
     whole = whole_graph(schedule, p, v, m)
     rows, starts = whole.head, np.asarray(whole.head.level_starts)
-    group = 1 if schedule is ScheduleName.ONE_F_ONE_B else p
-    # In steady state every rank runs one operation per level.
-    period = 2 * v * group
+    group, period = _cycle(schedule, p, v)
     first_level, seen = _longest_repetition(rows, period, group)
     cycles = seen // period + 1
     if seen < period:
@@ -153,6 +183,13 @@ def _cut(schedule: ScheduleName, p: int, v: int, m: int) -> Graph:
         group=group,
         reach=reach,
     )
+
+
+def _cycle(schedule: ScheduleName, p: int, v: int) -> tuple[int, int]:
+    """Micro-batches and levels after which the middle repeats: every rank runs one operation per level."""
+    if schedule is ScheduleName.INTERLEAVED:
+        return p, 2 * v * p
+    return (2 if schedule is ScheduleName.DUALPIPE else 1), _OPERATIONS_PER_CYCLE.get(schedule, 2)
 
 
 def _longest_repetition(rows: Segment, period: int, group: int) -> tuple[int, int]:
@@ -175,18 +212,23 @@ def _longest_repetition(rows: Segment, period: int, group: int) -> tuple[int, in
 def whole_graph(schedule: ScheduleName, p: int, v: int, m: int) -> Graph:
     """The graph as one segment, straight from the operation lists."""
     table = operation_table(schedule, p, v, m)
-    length = table.phase.shape[1]
-    rank = np.repeat(np.arange(p), length)
-    phase, chunk, micro_batch = (part.ravel() for part in (table.phase, table.chunk, table.micro_batch))
-    data = _data_predecessors(phase, chunk * p + rank, micro_batch, m)
-    level = _levels(data, p, length)
+    exists = table.exists.ravel()
+    bounds = np.concatenate(([0], np.cumsum(table.exists.sum(axis=1))))
+    total = int(bounds[-1])
+    rank = np.repeat(np.arange(p), np.diff(bounds))
+    phase, chunk, micro_batch = (
+        part.ravel()[exists] for part in (table.phase, table.chunk, table.micro_batch)
+    )
+    stage = stage_table(schedule, p, v)[rank, chunk]
+    data = _data_predecessors(phase, stage, micro_batch, (num_stages(schedule, p, v), m))
+    level = _levels(data, bounds.tolist())
     order = np.lexsort((rank, level))
-    row = np.empty(p * length, dtype=np.int64)
-    row[order] = np.arange(1, p * length + 1)
+    row = np.empty(total, dtype=np.int64)
+    row[order] = np.arange(1, total + 1)
     program_row = np.concatenate(([0], row[:-1]))
-    program_row[::length] = 0
+    program_row[bounds[:-1]] = 0
     data_row = np.where(data >= 0, row[data], program_row)
-    slot = operation_slots(schedule, p, v, m).ravel()
+    slot = operation_slots(schedule, p, v, m).ravel()[exists]
     crosses = (data >= 0) & (rank[data] != rank)
     columns = (rank, phase, chunk, micro_batch, slot, row - program_row, row - data_row, crosses)
     level_starts = np.searchsorted(level[order], np.arange(level.max() + 2))
@@ -199,34 +241,37 @@ def whole_graph(schedule: ScheduleName, p: int, v: int, m: int) -> Graph:
         repeats=0,
         tail_after=0,
         group=1,
-        reach=p * length + 1,
-        last_offset=p * length + 1 - row[length - 1 :: length],
+        reach=total + 1,
+        last_offset=total + 1 - row[bounds[1:] - 1],
         level_count=int(level.max()) + 1,
     )
 
 
-def _data_predecessors(phase: IntArray, stage: IntArray, micro_batch: IntArray, m: int) -> IntArray:
-    """Number of the operation that makes each operation's data, -1 without one."""
-    stages = int(stage.max()) + 1
-    place = np.empty((2, stages, m), dtype=np.int64)
-    place[phase, stage, micro_batch] = np.arange(len(phase))
+def _data_predecessors(
+    phase: IntArray, stage: IntArray, micro_batch: IntArray, shape: tuple[int, int]
+) -> IntArray:
+    """Number of the operation that makes each operation's data, -1 without one; shape (stages, m)."""
+    place = np.empty((2, *shape), dtype=np.int64)
+    passes_on = np.flatnonzero(phase != Phase.WEIGHT_GRADIENT)
     is_forward = phase == Phase.FORWARD
+    direction = np.where(is_forward, 0, 1)
+    place[direction[passes_on], stage[passes_on], micro_batch[passes_on]] = passes_on
     source = np.where(is_forward, stage - 1, stage + 1)
-    exists = (source >= 0) & (source < stages)
-    return np.where(exists, place[phase, np.clip(source, 0, stages - 1), micro_batch], -1)
+    exists = (source >= 0) & (source < shape[0]) & (phase != Phase.WEIGHT_GRADIENT)
+    return np.where(exists, place[direction, np.clip(source, 0, shape[0] - 1), micro_batch], -1)
 
 
-def _levels(data: IntArray, p: int, length: int) -> IntArray:
+def _levels(data: IntArray, bounds: list[int]) -> IntArray:
     """Longest chain of operations before each one, following every rank's list as far as its data goes."""
     waits_for = data.tolist()
-    level = [-1] * (p * length)
-    next_of_rank = [rank * length for rank in range(p)]
+    level = [-1] * len(waits_for)
+    next_of_rank = bounds[:-1]
     progress = True
     while progress:
         progress = False
-        for rank in range(p):
-            place, end = next_of_rank[rank], (rank + 1) * length
-            before = level[place - 1] if place > rank * length else -1
+        for rank, start in enumerate(bounds[:-1]):
+            place, end = next_of_rank[rank], bounds[rank + 1]
+            before = level[place - 1] if place > start else -1
             while place < end and (waits_for[place] < 0 or level[waits_for[place]] >= 0):
                 ready = level[waits_for[place]] if waits_for[place] >= 0 else -1
                 before = max(before, ready) + 1
@@ -235,6 +280,6 @@ def _levels(data: IntArray, p: int, length: int) -> IntArray:
             progress |= place > next_of_rank[rank]
             next_of_rank[rank] = place
     if min(level) < 0:
-        msg = f"operation lists of {p} ranks wait for each other; correct their order"
+        msg = f"operation lists of {len(bounds) - 1} ranks wait for each other; correct their order"
         raise RuntimeError(msg)
     return np.asarray(level)

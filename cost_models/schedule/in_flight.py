@@ -1,4 +1,12 @@
-"""How many micro-batches' activations every rank holds at once, counted on the operation lists."""
+"""How many micro-batches' activations every rank holds at once, counted on the operation lists.
+
+A saved tensor lives from its forward's start to the end of the pass that reads it last.  Where the backward is
+split there are two such passes, so a rank holds two kinds of micro-batches per chunk:
+
+    waiting   forward started, input gradient (or whole backward) not ended: everything that was saved
+    halfway   input gradient ended, weight gradient not: what the weight gradient reads, the layers' inputs
+              that were saved and the gradients of their outputs that the input gradient made
+"""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,16 +18,25 @@ from cost_models.schedule.operations import IntArray, operation_table, represent
 from cost_models.schedule.rank_list import Phase
 from cost_models.schedule.rules import check_legal
 
+Vector = tuple[int, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
     """Activations held by each rank, in micro-batches per chunk.
 
-    `vectors[rank]` are the Pareto-maximal vectors of length v over the step: every moment's vector is at
-    most one of them in every chunk, so a maximum of any non-negative weighting over them is the true peak.
+    Every moment's vector is at most one of the listed ones in every entry, so a maximum of any non-negative
+    weighting over them is the true peak.
+
+    Attributes:
+        vectors: of every rank, Pareto-maximal vectors of length v of micro-batches whose backward has not ended
+            (waiting or halfway).
+        split_vectors: of every rank, Pareto-maximal vectors of length 2 v: waiting per chunk, then halfway per
+            chunk; the second half is 0 where the schedule splits no backward.
     """
 
-    vectors: tuple[tuple[tuple[int, ...], ...], ...]
+    vectors: tuple[tuple[Vector, ...], ...]
+    split_vectors: tuple[tuple[Vector, ...], ...]
 
     def peak_total(self, rank: int) -> int:
         """Largest number of chunk activations the rank holds at one moment, summed over its chunks."""
@@ -27,7 +44,7 @@ class InFlight:
 
 
 def in_flight(schedule: ScheduleName, p: int, v: int, m: int) -> InFlight:
-    """In-flight vectors of every rank; an activation lives from its forward's start to its backward's end."""
+    """In-flight vectors of every rank; see the module for what is counted from when to when."""
     check_legal(schedule, p, v, m)
     return _counted(schedule, p, v, representative_micro_batches(schedule, p, m))
 
@@ -36,15 +53,28 @@ def in_flight(schedule: ScheduleName, p: int, v: int, m: int) -> InFlight:
 def _counted(schedule: ScheduleName, p: int, v: int, m: int) -> InFlight:
     table = operation_table(schedule, p, v, m)
     runs_chunk = table.chunk[:, :, None] == np.arange(v)
-    is_forward = (table.phase == Phase.FORWARD)[:, :, None]
-    started = np.cumsum(runs_chunk & is_forward, axis=1)
-    ended = np.cumsum(runs_chunk & ~is_forward, axis=1)
-    held = started
-    held[:, 1:] -= ended[:, :-1]  # a running backward still holds its activation
-    return InFlight(tuple(_pareto_maximal(held[rank]) for rank in range(p)))
+    phase = table.phase[:, :, None]
+    started = np.cumsum(runs_chunk & (phase == Phase.FORWARD), axis=1)
+    fused = runs_chunk & (phase == Phase.BACKWARD)
+    input_ended = _ended(fused | (runs_chunk & (phase == Phase.INPUT_GRADIENT)))
+    all_ended = _ended(fused | (runs_chunk & (phase == Phase.WEIGHT_GRADIENT)))
+    held = started - all_ended
+    both = np.concatenate((started - input_ended, input_ended - all_ended), axis=2)
+    vectors = tuple(_pareto_maximal(held[rank]) for rank in range(p))
+    if not schedule.splits_backward:
+        zeros = (0,) * v
+        return InFlight(vectors, tuple(tuple(row + zeros for row in rows) for rows in vectors))
+    return InFlight(vectors, tuple(_pareto_maximal(both[rank]) for rank in range(p)))
 
 
-def _pareto_maximal(vectors: IntArray) -> tuple[tuple[int, ...], ...]:
+def _ended(ends: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> IntArray:
+    """Passes that ended before each operation: a running one still holds its activation."""
+    before = np.zeros(ends.shape, dtype=np.int64)
+    np.cumsum(ends[:, :-1], axis=1, out=before[:, 1:])
+    return before
+
+
+def _pareto_maximal(vectors: IntArray) -> tuple[Vector, ...]:
     """Rows of an (n, v) array that no other row exceeds or equals in every column."""
     if vectors.shape[1] == 1:
         return ((int(vectors.max()),),)
@@ -52,7 +82,7 @@ def _pareto_maximal(vectors: IntArray) -> tuple[tuple[int, ...], ...]:
     grows = np.zeros(len(vectors), dtype=bool)
     grows[:-1] = (vectors[1:] >= vectors[:-1]).all(axis=1)
     rows = sorted(set(map(tuple, vectors[~grows].tolist())), reverse=True)
-    kept: list[tuple[int, ...]] = []
+    kept: list[Vector] = []
     for row in rows:  # descending order: only an earlier row can exceed a later one everywhere
         if not any(all(a >= b for a, b in zip(other, row, strict=True)) for other in kept):
             kept.append(row)

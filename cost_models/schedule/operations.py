@@ -104,11 +104,28 @@ def representative_micro_batches(schedule: ScheduleName, p: int, m: int) -> int:
     return m
 
 
-def cycle_micro_batches(schedule: ScheduleName, p: int) -> int:
-    """Micro-batches after which the middle of the lists repeats."""
-    if schedule is ScheduleName.INTERLEAVED:
-        return p
-    return 2 if schedule is ScheduleName.DUALPIPE else 1
+@dataclass(frozen=True, slots=True, eq=False)
+class PassCounts:
+    """How often every chunk runs a step's passes, arrays of shape (p, v)."""
+
+    forwards: IntArray
+    fused_backwards: IntArray
+    split_backwards: IntArray
+
+
+@lru_cache(maxsize=256)
+def pass_counts(schedule: ScheduleName, p: int, v: int, m: int) -> PassCounts:
+    """Passes of every chunk, counted without writing the lists of many micro-batches."""
+    check_legal(schedule, p, v, m)
+    forwards = np.full((p, v), m // 2 if schedule is ScheduleName.DUALPIPE else m)
+    split = np.zeros_like(forwards)
+    if schedule in (ScheduleName.ZB_H1, ScheduleName.ZB_V):
+        split = forwards
+    elif schedule.splits_backward:  # only warm-up and drain split: more micro-batches add whole backwards
+        table = operation_table(schedule, p, v, representative_micro_batches(schedule, p, m))
+        is_split = (table.phase == Phase.WEIGHT_GRADIENT)[:, :, None]
+        split = (is_split & (table.chunk[:, :, None] == np.arange(v))).sum(axis=1)
+    return PassCounts(forwards, forwards - split, split)
 
 
 def _listed_table(schedule: ScheduleName, p: int, m: int) -> IntArray:

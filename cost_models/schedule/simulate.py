@@ -21,7 +21,7 @@ from cost_models.schedule.gpipe import gpipe_rank_ends
 from cost_models.schedule.graph import Column, Graph, graph
 from cost_models.schedule.longest_path import run_batch, run_rows
 from cost_models.schedule.names import ScheduleName
-from cost_models.schedule.operations import IntArray
+from cost_models.schedule.operations import IntArray, pass_counts
 from cost_models.schedule.rules import check_legal
 
 # [Empirical] Up to this many instances, plain Python numbers are faster than numpy calls on whole levels.
@@ -48,7 +48,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperationTimeline:
-    """Start and end of every operation of one instance, in order of start; arrays of shape (2 p v m,)."""
+    """Start and end of every operation of one instance, in order of start; arrays of one shape (n,)."""
 
     rank: IntArray
     phase: IntArray
@@ -63,8 +63,8 @@ def simulate(
 ) -> Timeline:
     """Times of the step of every instance.
 
-    `extend=False` runs every operation instead of adding proved cycles (1F1B, interleaved) or using the
-    closed form (GPipe); the result is the same number, see the tests.
+    `extend=False` runs every operation instead of adding proved cycles or using the closed form
+    (GPipe); the result is the same number, see the tests.
     """
     check_legal(schedule, p, v, m)
     if schedule is ScheduleName.GPIPE and extend:
@@ -72,11 +72,12 @@ def simulate(
         ends = gpipe_rank_ends(m, units.slots.reshape(4, p, -1), units.send)
     else:
         fixed = graph(schedule, p, v, m)
-        units = in_units(durations, p, v, fixed.level_count)
+        units = in_units(durations, p, v, fixed.level_count, split=schedule.splits_backward)
         few = units.send.size <= _LIST_BATCH
         ends = (_few_ends if few else _many_ends)(fixed, units, extend=extend)
     rank_end_s = np.ldexp(ends, units.exponent).reshape(p, *durations.forward_s.shape[2:])
-    return Timeline(rank_end_s, np.asarray(rank_end_s.max(axis=0)), rank_busy_s(m, durations))
+    busy_s = rank_busy_s(pass_counts(schedule, p, v, m), durations)
+    return Timeline(rank_end_s, np.asarray(rank_end_s.max(axis=0)), busy_s)
 
 
 def simulate_operations(
@@ -84,7 +85,7 @@ def simulate_operations(
 ) -> OperationTimeline:
     """Start and end of every operation of one instance (durations without the axis B), for traces."""
     fixed = graph(schedule, p, v, m)
-    units = in_units(one_instance(durations), p, v, fixed.level_count)
+    units = in_units(one_instance(durations), p, v, fixed.level_count, split=schedule.splits_backward)
     parts = fixed.parts()
     columns = np.concatenate([part.columns for part, _ in parts], axis=1)
     columns[Column.MICRO_BATCH] += np.repeat([shift for _, shift in parts], [part.size for part, _ in parts])

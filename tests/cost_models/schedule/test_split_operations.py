@@ -129,7 +129,7 @@ def test_peaks_are_the_published_ones():
 
 def _ends(point, forward_s, input_s, weight_s):
     """End of every rank, running whatever is ready; equal chunks, no communication time."""
-    schedule, p, v, m = point
+    schedule, p, v, _ = point
     seconds = dict(zip(Phase, (forward_s, input_s + weight_s, input_s, weight_s), strict=True))
     pending = [list(reversed(listed)) for listed in operations(*point)]
     clock, ends = [0.0] * p, {}
