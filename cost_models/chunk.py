@@ -56,6 +56,7 @@ class LayerTable:
     transient_bytes: Array
     full_transient_bytes: Array
     step_transient_bytes: Array  # alive only in the optimizer step
+    host_bytes: Array  # offloaded states, in the host's memory
 
     @property
     def num_blocks(self) -> int:

@@ -23,6 +23,7 @@ class RankMemory:
     peak_phase: str
     by_cause: dict[str, float]
     by_phase: dict[str, float]
+    host_bytes: float = 0.0  # offloaded, beside the allocated bytes
 
 
 def rank_memory(
@@ -59,7 +60,9 @@ def rank_memory(
         last = int(np.argmax(chunks.transient_bytes))
         phase = LOSS if _peaks_in_loss(mesh, int(start[last]), int(stop[last]), int(full[last])) else BACKWARD
         phases = {(phase if name == BACKWARD else name): value for name, value in phases.items()}
-    return RankMemory(sum(causes.values()), phase, causes, phases)
+    rows = zip(*rows_of(start, stop, mesh.table.num_blocks), strict=True)
+    host = float(sum(mesh.table.host_bytes[a:b].sum() for a, b in rows))
+    return RankMemory(sum(causes.values()), phase, causes, phases, host)
 
 
 def _static_by_cause(mesh: MeshCosts, start: Array, stop: Array) -> dict[str, float]:

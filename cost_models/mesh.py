@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cost_models.communication import Span
 from cost_models.operators.base import Axis
 from cost_models.schedule.names import ScheduleName
+from cost_models.specs.offload import NO_OFFLOAD, Offload, parse_offload
 from cost_models.specs.strategy import DEFAULT_ORDER, Strategy
 
 Int = NDArray[np.int64]
@@ -23,11 +24,12 @@ SCHEDULES: tuple[ScheduleName, ...] = tuple(ScheduleName)
 
 @dataclass(frozen=True, slots=True)
 class MeshKey:
-    """What is equal within one batch: the recompute base, the kind of context parallelism, the order of axes."""
+    """What is equal within one batch: recompute base, kind of context parallelism, order of axes, offload."""
 
     scopes: tuple[str, ...] = ()
     cp_kind: str = "ring"
     order: tuple[str, ...] = DEFAULT_ORDER
+    offload: Offload = NO_OFFLOAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,8 @@ class MeshBatch:
 
 def mesh_key(strategy: Strategy) -> MeshKey:
     """The batch a strategy belongs to."""
-    return MeshKey(strategy.recompute.scopes, strategy.cp_kind, strategy.order)
+    offload = parse_offload(strategy.offload)
+    return MeshKey(strategy.recompute.scopes, strategy.cp_kind, strategy.order, offload)
 
 
 def batch_of(strategies: Iterable[Strategy], key: MeshKey) -> MeshBatch:

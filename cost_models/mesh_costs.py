@@ -83,6 +83,7 @@ def _layer_table(priced: PricedRows, index: int) -> LayerTable:
         transient_bytes=line(work.transient_bytes),
         full_transient_bytes=line(work.full_transient_bytes),
         step_transient_bytes=line(states.step_transient_bytes),
+        host_bytes=line(states.host_bytes),
     )
 
 

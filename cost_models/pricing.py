@@ -86,7 +86,7 @@ class Pricer:
         return PricedRows(meshes, rows, self._with_gathers(work, states), states)
 
     def _states(self, rows: Rows, meshes: MeshBatch, style: Style) -> RowStates:
-        pricer = StatePricer(self.engine, self.job, self.cluster.device, self.network, self.efficiency)
+        pricer = StatePricer(self.engine, self.job, self.cluster, self.network, self.efficiency)
         return pricer.price(rows, meshes, style)
 
     def _with_gathers(self, work: RowWork, states: RowStates) -> RowWork:

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_models.chunk import Array
-from cost_models.communication import Network, Span, collective_seconds
+from cost_models.communication import Network, Span, collective_seconds, parameter_server_seconds
 from cost_models.engines import Engine, SyncPlan, local_elements
+from cost_models.host import host_rates
 from cost_models.mesh import MeshBatch
 from cost_models.operators.base import Collective, ParameterGroup, Style
 from cost_models.roofline import Efficiency, optimizer_seconds
 from cost_models.rows import RowLayer, Rows
-from cost_models.specs.device import DeviceSpec
+from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.job import Job
 from cost_models.units import Num
 
@@ -26,7 +27,8 @@ class RowStates:
     sync_s: Array
     gather_s: Array
     optimizer_s: Array
-    forward_gather_s: Array  # per micro-batch
+    host_bytes: Array  # (rows, B) offloaded, in the host's memory
+    forward_gather_s: Array  # per micro-batch, from the host where parameters are offloaded
     backward_gather_s: Array  # per micro-batch, gradient reduction included
 
 
@@ -40,11 +42,14 @@ class _Traffic:
     forward_gather: Array
     backward_gather: Array
     micro_reduce: Array
+    forward_link: Array
+    backward_link: Array
+    server: Array
 
     @classmethod
     def none(cls, size: int) -> "_Traffic":
         """No traffic yet."""
-        return cls(*(np.zeros(size) for _ in range(6)))
+        return cls(*(np.zeros(size) for _ in cls.__dataclass_fields__))
 
     @classmethod
     def stack(cls, rows: "list[_Traffic]") -> "_Traffic":
@@ -89,6 +94,7 @@ class _Row:
     step_transient: Array
     gathered: Array
     step_traffic: Array
+    host: Array  # (3, B): bytes that rest on the host, traffic of its optimizer step, bytes over its link
     dense: _Traffic
     expert: _Traffic
 
@@ -97,10 +103,11 @@ class StatePricer:
     """Prices the states of rows for one engine, job and cluster."""
 
     def __init__(
-        self, engine: Engine, job: Job, device: DeviceSpec, network: Network, efficiency: Efficiency
+        self, engine: Engine, job: Job, cluster: ClusterSpec, network: Network, efficiency: Efficiency
     ) -> None:
         self._engine, self._job, self._efficiency = engine, job, efficiency
-        self._device, self._network = device, network
+        self._device, self._network = cluster.device, network
+        self._host = host_rates(cluster)
 
     def price(self, rows: Rows, meshes: MeshBatch, style: Style) -> RowStates:
         """States of every row; a table that an earlier row holds is stored (and reduced) again only where pp > 1."""
@@ -124,7 +131,7 @@ class StatePricer:
         """Bytes and traffic of one row."""
         size = meshes.size
         static = np.zeros((3, size))
-        transient, gathered, traffic = np.zeros(size), np.zeros(size), np.zeros(size)
+        transient, gathered, traffic, host = (np.zeros(shape) for shape in (size, size, size, (3, size)))
         dense, expert = _Traffic.none(size), _Traffic.none(size)
         units = self._engine.gathered_units(meshes)
         for group, count in groups:
@@ -134,10 +141,12 @@ class StatePricer:
                 static[index] += elements * each
             transient += elements * state.step_transient
             traffic += elements * state.step_traffic
+            for index, each in enumerate((state.host, state.host_traffic, state.host_link)):
+                host[index] += elements * each
             plan = self._engine.sync_plan(group, meshes, self._job)
             gathered += elements * (plan.forward_gather * units + plan.micro_reduce)
             (expert if group.is_expert else dense).add(elements, plan)
-        return _Row(static, transient, gathered, traffic, dense, expert)
+        return _Row(static, transient, gathered, traffic, host, dense, expert)
 
     def _seconds(self, rows: list[_Row], meshes: MeshBatch) -> RowStates:
         """Price all rows at once; HSDP all-reduces the reduced shard over its replicas once a step."""
@@ -149,14 +158,16 @@ class StatePricer:
             Collective.ALL_REDUCE, dense.micro_reduce / np.asarray(shard.size), replicas
         )
         sync, gather, forward, backward = (parts[0][i] + parts[1][i] for i in range(4))
-        traffic = np.stack([row.step_traffic for row in rows])
+        traffic, host = np.stack([row.step_traffic for row in rows]), np.stack([row.host for row in rows])
         return RowStates(
             np.stack([row.static for row in rows], axis=1),
             np.stack([row.step_transient for row in rows]),
             np.stack([row.gathered for row in rows]),
             sync + again,
             gather,
-            optimizer_seconds(traffic, 1.0, self._device, self._efficiency),
+            optimizer_seconds(traffic, 1.0, self._device, self._efficiency)
+            + self._host.step_seconds(host[:, 1], host[:, 2]),
+            host[:, 0],
             forward,
             backward,
         )
@@ -164,14 +175,26 @@ class StatePricer:
     def _traffic_s(self, moved: _Traffic, span: Span) -> tuple[Array, Array, Array, Array]:
         """Seconds of (gradient reduction, parameter gather, forward gather, backward gather and reduction)."""
         scatter, reduce, gather = Collective.REDUCE_SCATTER, Collective.ALL_REDUCE, Collective.ALL_GATHER
+        # A server takes all gradients before it sends the parameters back: half of the time each.
+        pushed = 0.5 * self._server_s(moved.server, span)
         return (
             self._collective_s(scatter, moved.reduce_scatter, span)
-            + self._collective_s(reduce, moved.all_reduce, span),
-            self._collective_s(gather, moved.all_gather, span),
-            self._collective_s(gather, moved.forward_gather, span),
+            + self._collective_s(reduce, moved.all_reduce, span)
+            + pushed,
+            self._collective_s(gather, moved.all_gather, span) + pushed,
+            self._collective_s(gather, moved.forward_gather, span)
+            + self._host.link_seconds(moved.forward_link),
             self._collective_s(gather, moved.backward_gather, span)
-            + self._collective_s(scatter, moved.micro_reduce, span),
+            + self._collective_s(scatter, moved.micro_reduce, span)
+            + self._host.link_seconds(moved.backward_link),
         )
+
+    def _server_s(self, payload: Array, span: Span) -> Array:
+        """Seconds in which the first rank of a group gathers from, and sends to, all others."""
+        if not payload.any():
+            return np.zeros(payload.shape)
+        workers = np.asarray(span.size) - 1.0
+        return np.asarray(parameter_server_seconds(payload, workers, self._network))
 
     def _collective_s(self, collective: Collective, payload: Array, span: Span) -> Array:
         if not payload.any():

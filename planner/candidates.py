@@ -193,4 +193,5 @@ def strategy_of(batch: MeshBatch, row: int, stages: tuple[int, ...], recompute: 
         stages=stages,
         cp_kind=batch.key.cp_kind,
         order=batch.key.order,
+        offload=batch.key.offload.text(),
     )

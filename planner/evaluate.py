@@ -9,6 +9,7 @@ from cost_models.chunk import TIME_CAUSES, MeshCosts, rows_of
 from cost_models.device_memory import DeviceMemory, device_memory, verdict
 from cost_models.engines import Facts, complete, option_values
 from cost_models.errors import IllegalStrategy
+from cost_models.host import host_room_bytes
 from cost_models.memory import RankMemory, rank_memory
 from cost_models.mesh import MeshKey, batch_of, mesh_key
 from cost_models.mesh_costs import batch_rules, mesh_costs
@@ -104,6 +105,8 @@ def predict(context: Context, strategy: Strategy, mesh: MeshCosts) -> Prediction
     )
     memory = _memory(context, strategy, mesh, device)
     probability = device.oom_probability(memory.peak_allocated_bytes)
+    if memory.host_bytes > host_room_bytes(situation.cluster):
+        probability = 1.0
     found = verdict(probability, job.options.max_oom_probability)
     rank, breakdown, recompute_s = _breakdown(mesh, strategy, costs)
     devices = situation.cluster.num_devices
@@ -148,7 +151,7 @@ def _memory(context: Context, strategy: Strategy, mesh: MeshCosts, device: Devic
         peak_allocated_bytes=peak,
         peak_reserved_bytes=float(device.reserved_bytes(peak)),
         device_used_bytes=used,
-        host_bytes=0.0,
+        host_bytes=max(rank.host_bytes for rank in ranks),
         margin_bytes=device.usable_bytes - used,
         worst_stage=worst,
         peak_phase=ranks[worst].peak_phase,

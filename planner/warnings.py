@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from cost_models.host import host_room_bytes
 from cost_models.specs.strategy import Strategy
 from cost_models.units import format_bytes
 from planner.plan import MemoryPrediction
@@ -15,6 +16,7 @@ def collect_warnings(
     """Warnings about memory risk, launch-time surprises and what the prediction leaves out."""
     return (
         *_memory(verdict, memory),
+        *_host(situation, memory),
         *_model(situation),
         *_without_effect(situation),
         *_batch(situation),
@@ -27,6 +29,15 @@ def _memory(verdict: str, memory: MemoryPrediction) -> Iterator[str]:
         yield (
             f"memory is at risk: stage {memory.worst_stage} uses {format_bytes(memory.device_used_bytes)} of "
             f"{format_bytes(memory.capacity_bytes)}; set engine.expandable_segments=true or recompute more"
+        )
+
+
+def _host(situation: Situation, memory: MemoryPrediction) -> Iterator[str]:
+    room = host_room_bytes(situation.cluster)
+    if memory.host_bytes > room:
+        yield (
+            f"offload needs {format_bytes(memory.host_bytes)} of host memory a device, of which a node has "
+            f"{format_bytes(room)} for each; offload less"
         )
 
 

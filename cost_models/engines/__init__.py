@@ -10,6 +10,7 @@ from cost_models.engines.base import (
 )
 from cost_models.engines.complete import complete
 from cost_models.engines.megatron import Megatron
+from cost_models.engines.parameter_server import ParameterServer
 from cost_models.engines.rules import Facts
 from cost_models.engines.sharded import Ddp, Fsdp2, Torch
 from cost_models.engines.space import Space
@@ -18,7 +19,9 @@ from cost_models.errors import InvalidJob
 from cost_models.specs.job import Job
 from cost_models.suggest import did_you_mean
 
-ENGINES: dict[str, type[Engine]] = {kind.name: kind for kind in (Megatron, Torch, Fsdp2, Ddp)}
+ENGINES: dict[str, type[Engine]] = {
+    kind.name: kind for kind in (Megatron, Torch, Fsdp2, Ddp, ParameterServer)
+}
 
 
 def find_engine(job: Job) -> Engine:

@@ -34,6 +34,8 @@ class StateBytes:
 
     `weights`, `gradients`, `optimizer` are bytes per element of the group's local (tensor-, expert-parallel) shard;
     `step_transient` lives only in the optimizer step; `step_traffic` is what the optimizer step reads and writes.
+    With offload, `host` bytes rest in the host's memory, whose optimizer step reads and writes `host_traffic` and
+    moves `host_link` bytes between host and device.
     """
 
     weights: Num
@@ -41,6 +43,9 @@ class StateBytes:
     optimizer: Num
     step_transient: Num
     step_traffic: Num
+    host: Num = 0.0
+    host_traffic: Num = 0.0
+    host_link: Num = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,9 @@ class SyncPlan:
     """How gradients and parameters travel over data-parallel ranks, in bytes per local element.
 
     Once a step: `reduce_scatter`, `all_reduce`, `all_gather`. Once a micro-batch (sharded engines): all-gathers of
-    `forward_gather` and `backward_gather` bytes and one reduce-scatter of `micro_reduce` bytes.
+    `forward_gather` and `backward_gather` bytes and one reduce-scatter of `micro_reduce` bytes; with offloaded
+    parameters `forward_link` and `backward_link` bytes between host and device. A parameter server takes `server`
+    bytes from every worker and sends as many back.
     """
 
     reduce_scatter: Num = 0.0
@@ -57,6 +64,9 @@ class SyncPlan:
     forward_gather: Num = 0.0
     backward_gather: Num = 0.0
     micro_reduce: Num = 0.0
+    forward_link: Num = 0.0
+    backward_link: Num = 0.0
+    server: Num = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,15 +196,30 @@ def local_elements(group: ParameterGroup, meshes: MeshBatch, style: Style) -> Nu
     return np.full(meshes.size, float(group.elements))
 
 
-def moment_bytes(optimizer: Optimizer, moment_dtype: str) -> float:
+BLOCK_ELEMENTS = 256
+"""Elements of a block of the 8-bit optimizers that share a scale (Dettmers et al. 2022 use 2,048 on GPUs of the time;
+bitsandbytes since 0.44 and this project's own optimizer 256)."""
+
+
+def moment_bytes(group: ParameterGroup, optimizer: Optimizer, moment_dtype: str) -> float:
     """Bytes per parameter of the optimizer's moments, without the fp32 master copy.
 
-    AdamW two moments; 8-bit Adam two bytes (Dettmers et al. 2022); SGD and Muon one momentum; Adafactor's factored
-    second moment is two vectors per matrix, counted as nothing.
+    AdamW: two moments. 8-bit Adam: two bytes and an fp32 scale a block for each moment (Dettmers et al. 2022). SGD: one
+    momentum. Muon: one momentum for matrices, AdamW's two moments for embeddings, heads, norms and biases (Jordan et
+    al. 2024). Adafactor: the factored second moment of a matrix is two vectors, counted as nothing; vectors keep one.
     """
     each = DTYPE_BYTES[moment_dtype]
-    counts = {Optimizer.ADAMW: 2.0, Optimizer.SGD: 1.0, Optimizer.MUON: 1.0, Optimizer.ADAFACTOR: 0.0}
-    return 2.0 if optimizer is Optimizer.ADAM8BIT else counts[optimizer] * each
+    is_table = group.split is Split.VOCABULARY or bool(group.rows)
+    match optimizer:
+        case Optimizer.ADAM8BIT:
+            return 2.0 + 2.0 * 4.0 / BLOCK_ELEMENTS
+        case Optimizer.MUON:
+            return each if group.matrix and not is_table else 2.0 * each
+        case Optimizer.ADAFACTOR:
+            return 0.0 if group.matrix or is_table else each
+        case Optimizer.SGD:
+            return each
+    return 2.0 * each
 
 
 def option_values(engine: Engine, job: Job) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from cost_models.engines.rules import Facts, nearest_values
 from cost_models.engines.stage_rules import even_stages
 from cost_models.errors import IllegalStrategy, Violation
 from cost_models.schedule.names import ScheduleName
+from cost_models.specs.offload import parse_offload
 from cost_models.specs.recompute import parse_recompute
 from cost_models.specs.strategy import DEFAULT_ORDER, Strategy, StrategyRequest, divisors
 
@@ -38,7 +39,7 @@ def complete(engine: Engine, facts: Facts, request: StrategyRequest) -> Strategy
         stages=tuple(stages),
         cp_kind=request.cp_kind or "ring",
         order=request.order or DEFAULT_ORDER,
-        offload=request.offload or "none",
+        offload=parse_offload(request.offload or "none").text(),
     )
 
 

@@ -76,9 +76,8 @@ class Megatron(Engine):
         weight = job.precision.activation_bytes
         gradient = DTYPE_BYTES[self.settings.grad_dtype]
         master = 4.0 if weight < 4.0 else 0.0
-        optimizer = (master + moment_bytes(job.optimizer, self.settings.moment_dtype)) / self._shard_ways(
-            group, meshes
-        )
+        moments = moment_bytes(group, job.optimizer, self.settings.moment_dtype)
+        optimizer = (master + moments) / self._shard_ways(group, meshes)
         traffic = 2.0 * optimizer + (gradient + weight) / self._shard_ways(group, meshes) + gradient
         flat = gradient if self.settings.flat_all_reduce else 0.0
         return StateBytes(weight, gradient, optimizer, np.full(meshes.size, flat), traffic)

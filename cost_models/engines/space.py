@@ -34,3 +34,5 @@ class Space:
     uniform_full: bool = True
     uniform_chunks: bool = False
     full_recompute: bool = True
+    offload: tuple[str, ...] = ()
+    """Kinds of offload that the engine has, beside none; the search tries none of them."""

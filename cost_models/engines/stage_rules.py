@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from cost_models.engines.rules import Facts
 from cost_models.engines.space import Space
 from cost_models.errors import Violation
+from cost_models.specs.offload import parse_offload
 from cost_models.specs.strategy import Strategy
 
 
@@ -20,7 +21,11 @@ def even_stages(num_blocks: int, num_stages: int) -> tuple[int, ...]:
 
 def stage_violations(facts: Facts, strategy: Strategy, space: Space) -> tuple[Violation, ...]:
     """Broken rules of stages, recompute and offload."""
-    return (*_stages(facts, strategy, space), *_recompute(facts, strategy, space), *_offload(strategy))
+    return (
+        *_stages(facts, strategy, space),
+        *_recompute(facts, strategy, space),
+        *_offload(facts, strategy, space),
+    )
 
 
 def _stages(facts: Facts, strategy: Strategy, space: Space) -> Iterator[Violation]:
@@ -72,8 +77,18 @@ def _recompute(facts: Facts, strategy: Strategy, space: Space) -> Iterator[Viola
         yield Violation("recompute_mixed", detail, ("recompute=full:K", "recompute=selective"), source)
 
 
-def _offload(strategy: Strategy) -> Iterator[Violation]:
-    if strategy.offload != "none":
+def _offload(facts: Facts, strategy: Strategy, space: Space) -> Iterator[Violation]:
+    kind = parse_offload(strategy.offload).kind
+    if kind == "none":
+        return
+    if kind not in space.offload:
+        legal = (f"one of none, {', '.join(space.offload)}",) if space.offload else ("offload=none",)
+        detail = f"offload={strategy.offload:.60} is not modelled for engine {facts.job.engine}"
+        yield Violation("offload", detail, legal)
+    elif kind == "parameters" and strategy.zero < 2:
         yield Violation(
-            "offload", f"offload={strategy.offload:.60} is not modelled in this version", ("offload=none",)
+            "offload_zero",
+            f"offload=parameters with zero {strategy.zero}: every rank would need all parameters on its device",
+            ("zero 2 or 3", "offload=optimizer"),
+            "torch.distributed.fsdp CPUOffloadPolicy",
         )

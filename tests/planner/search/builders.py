@@ -41,6 +41,7 @@ def table_of(block_kind: np.ndarray, kinds: np.ndarray, edges: np.ndarray) -> La
         transient_bytes=rows[9],
         full_transient_bytes=rows[10],
         step_transient_bytes=rows[11],
+        host_bytes=zero,
     )
 
 

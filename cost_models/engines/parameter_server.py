@@ -1,0 +1,84 @@
+"""Classic data parallel through a parameter server: one rank holds the aggregate and the optimizer.
+
+Every worker sends its whole gradient to the server once a step and receives the whole parameters back (Li et al. 2014,
+"Scaling Distributed Machine Learning with the Parameter Server"). The server's link carries n - 1 times what a ring
+all-reduce sends over any link, which is why it was given up: it is here to be compared with.
+"""
+
+import numpy as np
+
+from cost_models.engines.base import OverlapPolicy, StateBytes, SyncPlan
+from cost_models.engines.rules import Rule, only
+from cost_models.engines.space import Space
+from cost_models.engines.torch_family import TorchFamily
+from cost_models.mesh import MeshBatch
+from cost_models.operators.base import ParameterGroup
+from cost_models.specs.job import Job
+from cost_models.specs.model import ModelSpec
+
+
+class ParameterServer(TorchFamily):
+    """Rank 0 works, aggregates and steps; the others work. Memory is the server's, which holds most."""
+
+    name = "parameter_server"
+    versions = ("2.13",)
+    default_zero = 0
+
+    def space(self, model: ModelSpec, job: Job) -> Space:
+        """Data parallel only."""
+        return Space(
+            (0,),
+            ("1f1b",),
+            self.recompute_bases(model),
+            pipeline=False,
+            tensor=False,
+            context=False,
+            expert=False,
+        )
+
+    def state_bytes(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> StateBytes:
+        """States of the server: what ddp keeps, and one worker's gradient on its way into the aggregate.
+
+        Workers keep no optimizer states: they hold `optimizer` bytes less.
+        """
+        stored, gradient = self._parameter_bytes(), self._gradient_bytes()
+        moments = self._moment_bytes(group, job)
+        compute = job.precision.activation_bytes
+        cast_copy = compute if compute < stored else 0.0
+        full = np.ones(meshes.size)
+        arriving = np.where(meshes.dp > 1, gradient, 0.0)
+        traffic = (2.0 * stored + 2.0 * moments + gradient) * full
+        transient = np.maximum(stored * full, arriving)
+        return StateBytes((stored + cast_copy) * full, gradient * full, moments * full, transient, traffic)
+
+    def sync_plan(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> SyncPlan:
+        """Gradients to the server, parameters back."""
+        return SyncPlan(server=np.full(meshes.size, 0.5 * (self._gradient_bytes() + self._parameter_bytes())))
+
+    def overlap(self) -> OverlapPolicy:
+        """Nothing hides: the server takes gradients after the last backward and sends parameters after its step."""
+        return OverlapPolicy(
+            hidden={
+                "tp_gemm": 0.0,
+                "tp_wgrad_gather": 0.0,
+                "tp_wgrad": 0.0,
+                "ep_dispatch": 0.0,
+                "cp_ring": 0.0,
+            },
+            sync_overlap=0.0,
+            sync_exposed_min=1.0,
+            gather_exposed=1.0,
+            micro_overlap=0.0,
+            send_shown=0.5,
+        )
+
+    def rules(self) -> tuple[Rule, ...]:
+        """Every axis but data parallel is 1."""
+        source = "Li et al. 2014, one server group of one rank"
+        why = "does not exist under parameter_server: use the torch, fsdp2 or megatron engine"
+        axes = ("tp", "cp", "pp", "vpp", "ep", "etp", "dp_replicate")
+        return (
+            *super().rules(),
+            only("parameter_server_zero", "zero", (0,), "shards states, which a server keeps whole", source),
+            *(only(f"parameter_server_{axis}", axis, (1,), why, source) for axis in axes),
+        )

@@ -1,0 +1,177 @@
+"""What the engines on plain torch.distributed share: fp32 parameters, compute-dtype copies, fp32 reduction."""
+
+from dataclasses import replace
+from typing import ClassVar, cast
+
+import numpy as np
+
+from cost_models.engines.base import DTYPE_BYTES, Engine, OverlapPolicy, StateBytes, SyncPlan, moment_bytes
+from cost_models.engines.options import EngineOptions, TorchOptions
+from cost_models.engines.rules import Rule, divides
+from cost_models.engines.space import selective_bases
+from cost_models.mesh import MeshBatch
+from cost_models.operators.base import ParameterGroup, Style
+from cost_models.specs.job import Job
+from cost_models.specs.model import ModelSpec
+from cost_models.specs.offload import Offload
+from cost_models.units import Num
+
+
+class TorchFamily(Engine):
+    """Shared by the engines on torch.distributed: fp32 parameters, compute-dtype copies, fp32 reduction."""
+
+    options_type: ClassVar[type[EngineOptions]] = TorchOptions
+
+    @property
+    def settings(self) -> TorchOptions:
+        """The typed options."""
+        return cast(TorchOptions, self.options)
+
+    def style(self, job: Job, cp_kind: str) -> Style:
+        """Eager torch keeps activation intermediates and the gathered inputs of column-parallel linears."""
+        options = self.settings
+        return Style(
+            flash_attention=options.attention != "unfused",
+            softmax_fp32_copy=options.attention == "unfused",
+            fused_activation=options.compile,
+            fused_rope=options.compile,
+            fused_cross_entropy=options.fused_cross_entropy,
+            cross_entropy_chunks=options.cross_entropy_chunks,
+            sp_saves_shard=False,
+            router_fp32=False,
+            compute_bytes=job.precision.activation_bytes,
+            dispatch_bytes=1.0 if job.options.moe_dispatch_dtype == "fp8" else job.precision.activation_bytes,
+            deduplicated_dispatch=job.options.moe_dispatcher != "alltoall",
+            expert_capacity_factor=job.options.moe_capacity_factor,
+            cp_kind=cp_kind,
+            aux_loss_one_hot=options.router_aux_loss,
+            dropout=options.dropout,
+        )
+
+    def recompute_bases(self, model: ModelSpec) -> tuple[tuple[str, ...], ...]:
+        """Selective scopes to try; core attention only where its scores are kept at all."""
+        return selective_bases(model, (self.default_scopes,) if self.settings.attention == "unfused" else ())
+
+    def _parameter_bytes(self) -> float:
+        return DTYPE_BYTES[self.settings.param_dtype]
+
+    def _gradient_bytes(self) -> float:
+        pure = self.settings.param_dtype == "bf16"
+        return DTYPE_BYTES["bf16" if pure else self.settings.grad_dtype]
+
+    def _moment_bytes(self, group: ParameterGroup, job: Job) -> float:
+        pure = self.settings.param_dtype == "bf16" and self.settings.moment_dtype == "fp32"
+        return moment_bytes(group, job.optimizer, "bf16" if pure else self.settings.moment_dtype)
+
+    def state_bytes(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> StateBytes:
+        """Bytes by ZeRO stage.
+
+        0 and 1 keep a compute-dtype copy beside the master parameters; 2 and 3 shard everything at rest, and 2 also
+        keeps the gathered parameters from forward to backward. foreach optimizers make one more copy of the shard.
+        """
+        zero, ways = meshes.zero, _ways(group, meshes)
+        stored, gradient = self._parameter_bytes(), self._gradient_bytes()
+        moments = self._moment_bytes(group, job)
+        weight = min(job.precision.activation_bytes, stored)
+        master = stored if weight < stored else 0.0
+        shard = np.where(zero >= 1, ways, 1.0)
+        at_rest = zero >= 2
+        weights = np.where(at_rest, stored / ways + np.where(zero == 2, weight, 0.0), weight)
+        optimizer = np.where(at_rest, moments / ways, (master + moments) / shard)
+        gradients = np.where(at_rest, gradient / ways, gradient)
+        traffic = 2.0 * (stored + moments) / shard + 2.0 * gradient / shard + weight
+        resident = StateBytes(weights, gradients, optimizer, stored / shard, traffic)
+        offload = meshes.key.offload
+        if offload.kind == "none":
+            return resident
+        returned = np.where(at_rest, stored, weight)
+        return _offloaded(resident, offload, (stored, gradient, moments), shard, returned)
+
+    def sync_plan(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> SyncPlan:
+        """Traffic by ZeRO stage.
+
+        0: all-reduce once a step; 1: reduce-scatter and gather; 2 and 3: gathers and reductions per micro-batch, and
+        for replicated shards (HSDP) an all-reduce of the shard once a step.
+        """
+        gradient, zero = self._gradient_bytes(), meshes.zero
+        weight = min(job.precision.activation_bytes, self._parameter_bytes())
+        return SyncPlan(
+            reduce_scatter=np.where(zero == 1, gradient, 0.0),
+            all_reduce=np.where(zero == 0, gradient, 0.0),
+            all_gather=np.where(zero == 1, weight, 0.0),
+            forward_gather=np.where(zero >= 2, weight, 0.0),
+            backward_gather=np.where(zero == 3, weight, 0.0),
+            micro_reduce=np.where(zero >= 2, gradient, 0.0),
+            **self._links(group, meshes),
+        )
+
+    def _links(self, group: ParameterGroup, meshes: MeshBatch) -> dict[str, Num]:
+        """Offloaded parameters come to the device before every gather, and gradients leave it after every reduction."""
+        if not meshes.key.offload.parameters:
+            return {}
+        ways, stored = _ways(group, meshes), self._parameter_bytes()
+        again = np.where(meshes.zero == 3, stored, 0.0)
+        return {"forward_link": stored / ways, "backward_link": (again + self._gradient_bytes()) / ways}
+
+    def gathered_units(self, meshes: MeshBatch) -> Num:
+        """The running layer and the prefetched one under ZeRO-3; the gradient's unsharded layer under 2."""
+        return np.select([meshes.zero == 3, meshes.zero == 2], [2.0, 1.0], 0.0)
+
+    def overlap(self) -> OverlapPolicy:
+        """[Empirical] typical shares of bucketed reduction and prefetch."""
+        on = self.settings.overlap
+        return OverlapPolicy(
+            hidden={
+                "tp_gemm": 0.0,
+                "tp_wgrad_gather": 0.0,
+                "tp_wgrad": 0.5,
+                "ep_dispatch": 0.0,
+                "cp_ring": 0.7,
+            },
+            sync_overlap=0.7 if on else 0.0,
+            sync_exposed_min=0.05 if on else 1.0,
+            gather_exposed=1.0,
+            micro_overlap=0.8 if on else 0.0,
+            send_shown=0.5,
+        )
+
+    def rules(self) -> tuple[Rule, ...]:
+        """DTensor shards key/value heads whole."""
+        source = "torch.distributed.tensor: attention heads are divided whole"
+        return (
+            *super().rules(),
+            divides("kv_heads_tp", "tp", "num_key_value_heads", lambda f: f.kv_heads, source),
+        )
+
+
+def _ways(group: ParameterGroup, meshes: MeshBatch) -> Num:
+    """Ranks that share a group's sharded states."""
+    ranks: Num = (meshes.expert_ranks if group.is_expert else meshes.dp_shard * meshes.cp).astype(float)
+    return ranks
+
+
+def _offloaded(
+    resident: StateBytes, offload: Offload, sizes: tuple[float, float, float], shard: Num, returned: Num
+) -> StateBytes:
+    """The same states with a share on the host, which then does the optimizer step for that share.
+
+    The host keeps fp32 parameters and moments of its share (Ren et al. 2021, section 4.1: gradients go down and updated
+    parameters come back once a step). With `parameters` everything rests on the host, gradients too, and the device
+    holds only what is gathered; nothing moves at the step.
+    """
+    stored, gradient, moments = sizes
+    share = offload.optimizer
+    host = share * (stored + moments) / shard
+    traffic = share * (2.0 * (stored + moments) + gradient) / shard
+    left = replace(
+        resident,
+        optimizer=resident.optimizer * (1.0 - share),
+        step_transient=resident.step_transient * (1.0 - share),
+        step_traffic=resident.step_traffic * (1.0 - share),
+        host=host,
+        host_traffic=traffic,
+    )
+    if not offload.parameters:
+        return replace(left, host_link=share * (gradient + returned) / shard)
+    weights = resident.weights - stored / shard
+    return replace(left, weights=weights, gradients=0.0 * resident.gradients, host=host + gradient / shard)
