@@ -17,6 +17,7 @@ from cost_models.operators.moe import Combine, Dispatch, GroupedLinear, Router
 from cost_models.operators.norm import Norm
 from cost_models.operators.sparse_attention import Indexer
 from cost_models.operators.state_space import CausalConv, SelectiveScan, StateSpaceScan
+from cost_models.operators.traced import Traced
 
 __all__ = [
     "Activation",
@@ -47,6 +48,7 @@ __all__ = [
     "Scale",
     "SelectiveScan",
     "StateSpaceScan",
+    "Traced",
 ]
 
 AnyOperator = Annotated[
@@ -76,6 +78,7 @@ AnyOperator = Annotated[
     | Router
     | Scale
     | SelectiveScan
-    | StateSpaceScan,
+    | StateSpaceScan
+    | Traced,
     Field(discriminator="family"),
 ]
