@@ -1,0 +1,102 @@
+"""What a training step asks of data parallelism, whatever the engine: one class per way of keeping copies in step."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from cost_models.specs.job import Precision
+from planner.executor.data_parallel.norm import clip, global_norm
+from planner.executor.data_parallel.records import ParameterRecord, describe
+from planner.executor.data_parallel.ties import Tie, find_ties
+from planner.executor.mesh import Meshes
+from planner.executor.optimizers.settings import OptimizerSettings
+
+BUCKET_BYTES = 25 * 1024 * 1024
+"""Gradients that travel in one message: torch DDP's default (Li et al. 2020, section 5.4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataParallelSettings:
+    """What beside the strategy decides how copies are kept in step."""
+
+    engine: str
+    precision: Precision = Precision.FP32
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    bucket_bytes: int = BUCKET_BYTES
+    overlap: bool = True
+
+
+class DataParallel(ABC):
+    """Chunks of one rank, wrapped; gradients are SUMMED over data-parallel ranks and micro-batches.
+
+    A step is: `start_step`, backward of every micro-batch (each inside `last_micro_batch` where no pipeline runs
+    them), `finish_gradients`, `step`.
+    """
+
+    modules: list[nn.Module]
+    """What the pipeline or the loop calls, in the order of the chunks."""
+    optimizer: Optimizer
+    schedule: LRScheduler
+
+    def __init__(self, chunks: Sequence[nn.Module], meshes: Meshes) -> None:
+        self.meshes = meshes
+        self.modules = list(chunks)
+        self.records: list[ParameterRecord]
+        self.records, self._parameters = describe(chunks)
+        self.ties: tuple[Tie, ...] = find_ties(self.records, meshes)
+
+    @abstractmethod
+    def start_step(self, num_micro_batches: int) -> None:
+        """Forget the last step's gradients; this many backward passes of every chunk follow."""
+
+    def last_micro_batch(self, last: bool) -> AbstractContextManager[None]:
+        """Surrounds forward and backward of one micro-batch; `last` says that reductions may start in it."""
+        return nullcontext()
+
+    @abstractmethod
+    def finish_gradients(self) -> None:
+        """Wait until every gradient is final: summed over data ranks, tensor-parallel parts and tied copies."""
+
+    @abstractmethod
+    def full_gradients(self) -> dict[str, Tensor]:
+        """Whole gradients by global name, of this rank's chunks; collective, between finish and step."""
+
+    @abstractmethod
+    def full_parameters(self) -> dict[str, Tensor]:
+        """Whole parameters by global name, of this rank's chunks; collective, between steps."""
+
+    @abstractmethod
+    def _final_gradients(self) -> list[tuple[Tensor, bool]]:
+        """Gradients that this rank's optimizer uses, and whether this rank counts them in the norm."""
+
+    @abstractmethod
+    def _norm_groups(self) -> list[dist.ProcessGroup]:
+        """Groups over which the counted gradients add up to all gradients."""
+
+    def _update(self) -> None:
+        """Apply the optimizer and bring every copy of the parameters up to date."""
+        self.optimizer.step()
+
+    @property
+    def lr(self) -> float:
+        """Learning rate of the next step."""
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    @torch.no_grad()
+    def step(self, max_norm: float | None) -> float:
+        """Clip to the norm (None: do not), update, advance the learning rate; returns the norm before clipping."""
+        gradients = self._final_gradients()
+        counted = [gradient for gradient, counts in gradients if counts]
+        norm = global_norm(counted, self._norm_groups(), torch.device(self.meshes.device_type))
+        if max_norm is not None:
+            clip([gradient for gradient, _ in gradients], norm, max_norm)
+        self._update()
+        self.schedule.step()
+        return norm

@@ -1,0 +1,174 @@
+"""ZeRO 0 and 1 of the torch engine: flat buffers, reduced bucket by bucket while the last backward still runs.
+
+Each parameter is a view of a flat weight buffer and its gradient a view of a flat fp32 gradient buffer, into which
+every micro-batch adds. ZeRO-0 sums the gradient buffers over data ranks (all-reduce). ZeRO-1 (Rajbhandari et al. 2020,
+section 5.1) sums each rank's share (reduce-scatter), keeps optimizer states for that share alone, and gathers the
+updated weights. With bf16 weights the share's fp32 masters are kept beside it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from planner.executor.data_parallel.base import DataParallel, DataParallelSettings
+from planner.executor.data_parallel.collectives import (
+    all_gather,
+    all_reduce,
+    all_reduce_coalesced,
+    reduce_scatter,
+    shard_of,
+)
+from planner.executor.data_parallel.flat import FlatBucket, flatten, replace_parameters
+from planner.executor.data_parallel.layout import lay_out
+from planner.executor.data_parallel.records import local_of
+from planner.executor.data_parallel.ties import counted_here, sum_copies
+from planner.executor.mesh import Meshes
+from planner.executor.optimizers.build import build_optimizer
+from planner.executor.optimizers.schedule import build_schedule
+from planner.executor.precision import compute_dtype
+
+
+class FlatDataParallel(DataParallel):
+    """Parameters and gradients in flat buffers; states whole on every rank (ZeRO-0) or shared (ZeRO-1)."""
+
+    def __init__(
+        self, chunks: Sequence[nn.Module], meshes: Meshes, settings: DataParallelSettings, *, shared: bool
+    ) -> None:
+        super().__init__(chunks, meshes)
+        self._group = meshes.data_group
+        self._shared = shared and self._group.size() > 1
+        self._overlap = settings.overlap
+        self._buckets = self._flatten(settings)
+        self._counts = [counted_here(bucket.records[0], self.ties, meshes) for bucket in self._buckets]
+        self._next = 0
+        self._works: list[Any] = []
+        self._targets = [self._target(bucket) for bucket in self._buckets]
+        self.optimizer = build_optimizer(self._targets, settings.optimizer)
+        self.schedule = build_schedule(self.optimizer, settings.optimizer)
+        self._watch_gradients()
+
+    def start_step(self, num_micro_batches: int) -> None:
+        """Zero the gradient buffers, which stay where they are."""
+        self._next = 0
+        for bucket in self._buckets:
+            bucket.gradients.zero_()
+            bucket.left = num_micro_batches * len(bucket.parameters)
+
+    def finish_gradients(self) -> None:
+        """Reduce what the hooks did not start, wait, then sum tensor-parallel parts and tied copies."""
+        for bucket in self._buckets[self._next :]:
+            self._reduce(bucket)
+        self._next = len(self._buckets)
+        for work in self._works:
+            work.wait()
+        self._works.clear()
+        self._finish_shares()
+
+    @torch.no_grad()
+    def full_gradients(self) -> dict[str, Tensor]:
+        """Whole gradients; gathered in place, for the other ranks' shares of a buffer hold nothing of use."""
+        return self._full([bucket.gradients for bucket in self._buckets])
+
+    @torch.no_grad()
+    def full_parameters(self) -> dict[str, Tensor]:
+        """Whole parameters; fp32 masters are not gathered, so with bf16 weights these are the weights in use."""
+        return {
+            name: tensor
+            for bucket in self._buckets
+            for name, tensor in bucket.full(bucket.weights, self.meshes.tp).items()
+        }
+
+    def _flatten(self, settings: DataParallelSettings) -> list[FlatBucket]:
+        dtype = compute_dtype(settings.precision)
+        numels = [local_of(parameter).numel() for parameter in self._parameters]
+        buckets: list[FlatBucket] = []
+        replaced: dict[nn.Parameter, nn.Parameter] = {}
+        for layout in lay_out(self.records, numels, self._group.size(), settings.bucket_bytes):
+            bucket, new = flatten(layout, self.records, self._parameters, dtype, self.meshes.tp)
+            buckets.append(bucket)
+            replaced |= new
+        for module in self.modules:
+            replace_parameters(module, replaced)
+        self._parameters = []
+        return buckets
+
+    def _share(self, flat: Tensor) -> Tensor:
+        """The part of a buffer that this rank's optimizer updates."""
+        return shard_of(flat, self._group) if self._shared else flat
+
+    def _target(self, bucket: FlatBucket) -> nn.Parameter:
+        """What the optimizer sees of a bucket: the share itself, or its fp32 masters."""
+        share = self._share(bucket.first_masters)
+        is_master = bucket.weights.dtype is not bucket.first_masters.dtype
+        target = nn.Parameter(share.clone() if is_master else self._share(bucket.weights))
+        target.grad = self._share(bucket.gradients)
+        bucket.first_masters = bucket.weights
+        return target
+
+    def _watch_gradients(self) -> None:
+        """Count gradients as they come, so that a bucket's reduction starts when its last one is there."""
+        if not self._overlap or self._group.size() == 1:
+            return
+        for bucket in self._buckets:
+            for parameter in bucket.parameters:
+                parameter.register_post_accumulate_grad_hook(self._counter(bucket))  # type: ignore[no-untyped-call]
+
+    def _counter(self, bucket: FlatBucket) -> Callable[[Tensor], None]:
+        def count(parameter: Tensor) -> None:
+            bucket.left -= 1
+            if bucket.left == 0:
+                self._reduce_ready()
+
+        return count
+
+    def _reduce_ready(self) -> None:
+        """Start reductions in one fixed order: ranks of a group must call collectives in the same order."""
+        while self._next < len(self._buckets) and self._buckets[self._next].left <= 0:
+            self._reduce(self._buckets[self._next])
+            self._next += 1
+
+    def _reduce(self, bucket: FlatBucket) -> None:
+        if self._group.size() == 1:
+            return
+        start = reduce_scatter if self._shared else all_reduce
+        self._works.append(start(bucket.gradients, self._group))
+
+    def _finish_shares(self) -> None:
+        shares = [self._share(bucket.gradients) for bucket in self._buckets]
+        partial = [
+            share for share, each in zip(shares, self._buckets, strict=True) if each.records[0].is_partial
+        ]
+        all_reduce_coalesced(partial, self.meshes.tp_group)
+        by_record = {each.records[0]: share for share, each in zip(shares, self._buckets, strict=True)}
+        for tie in self.ties:
+            sum_copies(tie, [by_record[record] for record in tie.records])
+
+    def _final_gradients(self) -> list[tuple[Tensor, bool]]:
+        shares = [self._share(bucket.gradients) for bucket in self._buckets]
+        return list(zip(shares, self._counts, strict=True))
+
+    def _norm_groups(self) -> list[dist.ProcessGroup]:
+        data = [self._group] if self._shared else []
+        return [*data, self.meshes.tp_group, self.meshes.pp_group]
+
+    def _update(self) -> None:
+        self.optimizer.step()
+        for bucket, target in zip(self._buckets, self._targets, strict=True):
+            share = self._share(bucket.weights)
+            if share.data_ptr() != target.data_ptr():
+                share.copy_(target)
+        if self._shared:
+            for work in [all_gather(bucket.weights, self._group) for bucket in self._buckets]:
+                work.wait()
+
+    def _full(self, flats: Sequence[Tensor]) -> dict[str, Tensor]:
+        if self._shared:
+            for work in [all_gather(flat, self._group) for flat in flats]:
+                work.wait()
+        found: dict[str, Tensor] = {}
+        for bucket, flat in zip(self._buckets, flats, strict=True):
+            found |= bucket.full(flat, self.meshes.tp)
+        return found

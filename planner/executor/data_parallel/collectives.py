@@ -1,0 +1,54 @@
+"""Collectives on flat tensors, under the names that the installed torch knows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+# torch 2.13 renamed the one-tensor forms; earlier releases know only the old names.
+_GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
+def shard_of(flat: Tensor, group: dist.ProcessGroup) -> Tensor:
+    """This rank's equal share of a flat tensor, as a view."""
+    return flat.chunk(group.size())[group.rank()]
+
+
+def all_reduce(flat: Tensor, group: dist.ProcessGroup) -> Any:
+    """Start summing a tensor over the group, in place; returns the work to wait for."""
+    return dist.all_reduce(flat, group=group, async_op=True)
+
+
+def reduce_scatter(flat: Tensor, group: dist.ProcessGroup) -> Any:
+    """Start summing a flat tensor, each rank's own share of it in place; returns the work to wait for.
+
+    Gloo's reduce-scatter sums a whole copy of its input and keeps a share (ProcessGroupGloo.cpp), so there the plain
+    all-reduce does the same without the copy.
+    """
+    if dist.get_backend(group) == dist.Backend.GLOO:
+        return all_reduce(flat, group)
+    return _REDUCE_SCATTER(shard_of(flat, group), flat, group=group, async_op=True)
+
+
+def all_gather(flat: Tensor, group: dist.ProcessGroup) -> Any:
+    """Start filling a flat tensor from every rank's own share of it; returns the work to wait for."""
+    return _GATHER(flat, shard_of(flat, group), group=group, async_op=True)
+
+
+def all_reduce_coalesced(tensors: Sequence[Tensor], group: dist.ProcessGroup) -> None:
+    """Sum many small tensors over the group, in place, in one message per dtype."""
+    if group.size() == 1 or not tensors:
+        return
+    for dtype in sorted({tensor.dtype for tensor in tensors}, key=str):
+        alike = [tensor for tensor in tensors if tensor.dtype == dtype]
+        if len(alike) == 1 and alike[0].is_contiguous():
+            dist.all_reduce(alike[0], group=group)
+            continue
+        flat = torch.cat([tensor.reshape(-1) for tensor in alike])
+        dist.all_reduce(flat, group=group)
+        parts = torch.split_with_sizes(flat, [tensor.numel() for tensor in alike])
+        for tensor, part in zip(alike, parts, strict=True):
+            tensor.copy_(part.view_as(tensor))

@@ -1,0 +1,73 @@
+"""Which parameters share a flat buffer, in which order buffers are ready, and where each parameter lies in one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.executor.data_parallel.records import ParameterRecord
+
+FP32_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Elements [start, start + numel) of a buffer hold parameter `index` of the list that was laid out."""
+
+    index: int
+    start: int
+    numel: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Parameters that travel together; `numel` is padded to a multiple of the ranks that share it."""
+
+    places: tuple[Place, ...]
+    numel: int
+
+
+@dataclass(slots=True)
+class _Open:
+    """A bucket that still takes parameters."""
+
+    indices: list[int]
+    numel: int
+
+
+def lay_out(
+    records: Sequence[ParameterRecord], numels: Sequence[int], ranks: int, bucket_bytes: int
+) -> list[Bucket]:
+    """Buckets in the order in which a backward pass completes them: from the last parameter to the first.
+
+    Only parameters that are reduced alike share a bucket: those of one chunk, held alike over tensor-parallel ranks;
+    each tied parameter has its own, so that its shard is the same slice on every rank that has a copy. A bucket is
+    complete when its first parameter is; buckets hold `bucket_bytes` of fp32 gradients or one parameter.
+    """
+    limit = max(bucket_bytes // FP32_BYTES, 1)
+    open_buckets: dict[tuple[object, ...], _Open] = {}
+    closed: list[_Open] = []
+    for index in reversed(range(len(records))):
+        key = _kind(records[index], index)
+        bucket = open_buckets.get(key)
+        if bucket is not None and bucket.numel + numels[index] > limit:
+            closed.append(open_buckets.pop(key))
+            bucket = None
+        if bucket is None:
+            bucket = open_buckets[key] = _Open([], 0)
+        bucket.indices.append(index)
+        bucket.numel += numels[index]
+    closed.extend(open_buckets.values())
+    closed.sort(key=lambda each: each.indices[-1], reverse=True)
+    return [_bucket(each.indices, numels, ranks) for each in closed]
+
+
+def _kind(record: ParameterRecord, index: int) -> tuple[object, ...]:
+    tie: object = (record.tie, index) if record.tie else ""
+    return record.chunk, record.is_tp_sharded, record.is_partial, tie
+
+
+def _bucket(indices: Sequence[int], numels: Sequence[int], ranks: int) -> Bucket:
+    places, start = [], 0
+    for index in indices:
+        places.append(Place(index, start, numels[index]))
+        start += numels[index]
+    return Bucket(tuple(places), start + -start % ranks)

@@ -1,0 +1,31 @@
+"""Every way of keeping copies in step trains as one process does: gradients, norm, losses, parameters."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.planner.executor.data_parallel.toy import Case, errors
+from tests.planner.executor.strategies import strategy
+
+RunRanks = Callable[..., list[Any]]
+
+CASES = {
+    "torch-zero0-2": Case(strategy(dp_shard=2)),
+    "torch-zero1-2": Case(strategy(dp_shard=2, zero=1)),
+    "torch-zero1-4": Case(strategy(dp_shard=4, zero=1)),
+    "torch-zero0-tied": Case(strategy(dp_shard=2), tied=True),
+    "torch-zero1-tp2": Case(strategy(dp_shard=2, tp=2, zero=1, sp=False)),
+    "torch-zero1-tp2-sp": Case(strategy(dp_shard=2, tp=2, zero=1, sp=True), tied=True),
+    "torch-zero1-pp2-tied": Case(strategy(dp_shard=2, pp=2, zero=1), tied=True),
+    "torch-zero0-pp2-tied": Case(strategy(dp_shard=2, pp=2), tied=True),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_equals_one_process(run_ranks: RunRanks, case: Case) -> None:
+    for found in run_ranks(errors, case.strategy.world_size, case):
+        assert found["gradients"] < 1e-5
+        assert found["norm"] < 1e-5
+        assert found["loss"] < 1e-6
+        assert found["parameters"] < 1e-3
