@@ -34,7 +34,8 @@ def _read(source: Mapping[str, object], name: str) -> ModelSpec:
         return read_huggingface(source, name=name)
     raise InvalidModel(
         "the model has none of model_type (a Hugging Face config), layers_file or layers (a layers file); "
-        "add the one that says what it is (docs/models.md)"
+        "add the one that says what it is (docs/models.md)",
+        pointer="/model_type",
     )
 
 

@@ -26,14 +26,14 @@ def read_huggingface(raw: Mapping[str, object], *, name: str = "") -> ModelSpec:
     nested = [key for key in ("text_config", "vision_config", "audio_config") if key in raw]
     if nested and not _takes(family, nested):
         raise UnknownModelFamily(
-            f"model family {family!r} is composite ({', '.join(nested)}), which no reader knows yet; "
+            f"model_type {family[:80]!r} is composite ({', '.join(nested)}), which no reader knows yet; "
             f"give the config of its text model alone, or {WAYS_OUT}",
             pointer=f"/{nested[0]}",
             allowed=tuple(FAMILIES),
         )
     if family not in FAMILIES:
         raise UnknownModelFamily(
-            f"model family {family[:80]!r} is not one of the {len(FAMILIES)} that docs/models.md lists; "
+            f"model_type {family[:80]!r} is not one of the {len(FAMILIES)} that docs/models.md lists; "
             f"{did_you_mean(family[:80], tuple(FAMILIES))}{WAYS_OUT}",
             pointer="/model_type",
             allowed=tuple(FAMILIES),

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Final
 
+from cost_models.errors import InvalidModel
+from cost_models.readers.huggingface.spellings import check_assumed, renamed, settled
 from cost_models.specs.model import ModelSpec
 
 Reader = Callable[[Mapping[str, object], str], ModelSpec]
@@ -310,7 +312,17 @@ SAME_CLASS: Final[Mapping[str, str]] = {
 
 
 def find_reader(family: str) -> Reader:
-    """The reader of a family of FAMILIES."""
+    """The reader of a family of FAMILIES, for a config under any names of its keys."""
     file, _, function = FAMILIES[family].partition(":")
     reader: Reader = getattr(import_module(f"cost_models.readers.huggingface.{file}"), function)
-    return reader
+
+    def read(raw: Mapping[str, object], name: str) -> ModelSpec:
+        config = settled(raw, family)
+        try:
+            model = reader(config, name)
+        except InvalidModel as error:
+            raise renamed(raw, family, error) from error
+        check_assumed(config, model)
+        return model
+
+    return read
