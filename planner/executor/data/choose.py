@@ -1,0 +1,87 @@
+"""Which source of data an order asks for, and what stands against it."""
+
+from pathlib import Path
+from typing import Final
+
+from cost_models.errors import BadInput, Violation
+from cost_models.operators.loss import ClassLoss
+from cost_models.specs.model import ModelSpec
+from planner.executor.data.base import Source
+from planner.executor.data.synthetic import MaskedTokens, SyntheticImages, SyntheticTokens
+from planner.executor.data.text import BYTE_VOCABULARY, text_tokens
+from planner.executor.data.tokens import TokenWindows, open_tokens
+from planner.executor.data.user import UserSamples, load_entry
+from planner.executor.request import SYNTHETIC, RunOrder
+
+TOKEN_SUFFIXES: Final = (".npy", ".bin")
+
+
+def open_source(order: RunOrder) -> Source:
+    """The data of an order; raises BadInput where it cannot be read or does not suit the model."""
+    options, model, job = order.options, order.situation.model, order.situation.job
+    if is_entry(options.data):
+        make = load_entry(options.data, "data function")
+        return UserSamples(make, job.seq_len, is_vision=model.is_vision)
+    if model.is_vision:
+        return SyntheticImages(job.image_size, num_classes(model), options.seed)
+    plain = _tokens(order)
+    if model.semantics.get("causal", True):
+        return plain
+    return MaskedTokens(plain, mask_id=model.vocab_size - 1, seed=options.seed)
+
+
+def data_violations(order: RunOrder) -> tuple[Violation, ...]:
+    """What can be told about the data before anything is launched."""
+    data, model = order.options.data, order.situation.model
+    if data == SYNTHETIC or is_entry(data):
+        return ()
+    if model.is_vision:
+        detail = f"data {data[:200]!r} is a file of tokens or text, and {model.name} is a vision model"
+        return (Violation("data", detail, ("--data synthetic", "--data package.module:function")),)
+    if not Path(data).is_file():
+        detail = f"data {data[:200]!r} is no file"
+        return (Violation("data", detail, ("a file", "--data synthetic", "--data package.module:function")),)
+    is_text = Path(data).suffix not in TOKEN_SUFFIXES
+    if is_text and not order.options.tokenizer and model.vocab_size < BYTE_VOCABULARY:
+        detail = f"text without a tokenizer is read as bytes, and {model.name} has {model.vocab_size} tokens"
+        return (
+            Violation("data", detail, (f"a vocabulary of {BYTE_VOCABULARY} or more", "--tokenizer FILE")),
+        )
+    return ()
+
+
+def is_entry(data: str) -> bool:
+    """Whether data names a function, as in `package.module:function`."""
+    module, colon, name = data.partition(":")
+    parts = [*module.split("."), name]
+    return bool(colon) and all(part.isidentifier() for part in parts)
+
+
+def num_classes(model: ModelSpec) -> int:
+    """Classes that a vision model tells apart."""
+    for kind in model.kinds.values():
+        for operator in kind.operators:
+            if isinstance(operator, ClassLoss):
+                return operator.classes
+    raise BadInput(
+        f"{model.name} has no class loss, so no targets can be made up; give --data package.module:function"
+    )
+
+
+def _tokens(order: RunOrder) -> Source:
+    options, model, job = order.options, order.situation.model, order.situation.job
+    if options.data == SYNTHETIC:
+        return SyntheticTokens(model.vocab_size, job.seq_len, options.seed)
+    path = Path(options.data)
+    if path.suffix in TOKEN_SUFFIXES:
+        tokens = open_tokens(path, options.data_dtype)
+    else:
+        tokens = text_tokens(path, options.tokenizer)
+    windows = TokenWindows(tokens, job.seq_len, options.seed)
+    largest = windows.largest_token()
+    if largest >= model.vocab_size:
+        raise BadInput(
+            f"data {options.data[:200]!r} holds token {largest:,}, but {model.name} has {model.vocab_size:,}; "
+            "take the model's own tokenizer"
+        )
+    return windows

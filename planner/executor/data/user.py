@@ -1,0 +1,74 @@
+"""A user's own samples: `package.module:function` returns an iterable of token rows or (input, target) pairs."""
+
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cost_models.errors import BadInput
+from planner.executor.data.base import Source
+
+
+def load_entry(entry: str, what: str) -> Any:
+    """The function that `package.module:function` names; raises BadInput where there is none."""
+    module_name, _, name = entry.partition(":")
+    try:
+        found = getattr(import_module(module_name), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise BadInput(
+            f"{what} {entry[:200]!r} cannot be loaded ({error}); give package.module:function"
+        ) from None
+    if not callable(found):
+        raise BadInput(f"{what} {entry[:200]!r} is no function; give package.module:function")
+    return found
+
+
+class UserSamples(Source):
+    """Samples of an iterable by their place in it; it is read from the start, once, in order.
+
+    To go on at sample N its first N samples are read and dropped. An iterable that ends is begun again.
+    """
+
+    def __init__(self, make: Any, seq_len: int, *, is_vision: bool) -> None:
+        self._make = make
+        self._seq_len = seq_len
+        self._is_vision = is_vision
+        self._iterator = iter(self._samples())
+        self._next = 0
+
+    def sample(self, index: int) -> tuple[Tensor, Tensor]:
+        """The sample of this index; indices may only rise."""
+        if index < self._next:
+            raise BadInput(f"sample {index} was already read (at {self._next}); an iterable is read in order")
+        while self._next < index:
+            next(self._iterator)
+            self._next += 1
+        self._next += 1
+        return self._pair(next(self._iterator))
+
+    def _samples(self) -> Iterator[Any]:
+        while True:
+            iterable: Iterable[Any] = self._make()
+            is_empty = True
+            for sample in iterable:
+                is_empty = False
+                yield sample
+            if is_empty:
+                raise BadInput("the data function gave no sample; give an iterable that is not empty")
+
+    def _pair(self, sample: Any) -> tuple[Tensor, Tensor]:
+        """Input and target: a pair as given, or a row of tokens whose targets are the next ones."""
+        if isinstance(sample, tuple | list) and len(sample) == 2 and not isinstance(sample[0], int):
+            first, second = sample
+            inputs = torch.as_tensor(first)
+            target = torch.as_tensor(second, dtype=torch.int64)
+            return (inputs.float() if self._is_vision else inputs.long()), target
+        tokens = torch.as_tensor(sample, dtype=torch.int64)
+        if tokens.numel() != self._seq_len + 1:
+            raise BadInput(
+                f"a sample holds {tokens.numel():,} tokens; give sequence + 1 = {self._seq_len + 1:,} tokens, "
+                "or a pair (input, target)"
+            )
+        return tokens[:-1].clone(), tokens[1:].clone()

@@ -1,0 +1,75 @@
+"""Lines that rank 0 writes into a file and the launcher reads while the run goes on, one JSON object each."""
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from planner.plan import finite
+
+EVENTS_FILE: Final = "events.jsonl"
+POLL_S: Final = 0.05
+
+Event = Mapping[str, Any]
+
+
+class EventWriter:
+    """Appends events; every line is there when `write` returns. Ranks other than the first write nothing."""
+
+    def __init__(self, run_dir: Path, *, writes: bool) -> None:
+        self._file = (run_dir / EVENTS_FILE).open("a", encoding="utf-8") if writes else None
+
+    def write(self, event: Event) -> None:
+        """One line."""
+        if self._file is not None:
+            self._file.write(json.dumps(finite(dict(event)), allow_nan=False) + "\n")
+            self._file.flush()
+
+    def close(self) -> None:
+        """No more events."""
+        if self._file is not None:
+            self._file.close()
+
+
+class EventReader:
+    """Collects the events of a run while a `with` block lasts, calling `on_event` with each as it comes."""
+
+    def __init__(self, run_dir: Path, on_event: Callable[[Event], None] | None) -> None:
+        self._path = run_dir / EVENTS_FILE
+        self._on_event = on_event
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+        self._offset = 0
+        self.events: list[Event] = []
+
+    def __enter__(self) -> "EventReader":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        while not self._end.wait(POLL_S):
+            self._read()
+        self._read()
+
+    def _read(self) -> None:
+        """All whole lines that are new."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            content = file.read()
+        whole, newline, _ = content.rpartition(b"\n")
+        self._offset += len(whole) + len(newline)
+        for line in whole.splitlines():
+            event = json.loads(line)
+            self.events.append(event)
+            if self._on_event is not None:
+                self._on_event(event)

@@ -1,0 +1,37 @@
+"""What the environment of a worker process needs."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from planner.executor.request import RunOrder
+
+WORKER_MODULE: Final = "planner.executor.worker"
+LAUNCHER_PID: Final = "PLANNER_LAUNCHER_PID"
+# Each freed block above this goes back to the system at once, so that resident bytes follow what is allocated. Read
+# by glibc when a process starts (mallopt(3)).
+MALLOC_SETTINGS: Final[Mapping[str, str]] = {
+    "MALLOC_TRIM_THRESHOLD_": "0",
+    "MALLOC_MMAP_THRESHOLD_": "65536",
+}
+
+
+def process_settings(order: RunOrder) -> dict[str, str]:
+    """What must be set before a worker starts, on any launcher."""
+    settings = dict(MALLOC_SETTINGS)
+    if order.situation.engine.options.expandable_segments:
+        settings["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+    return settings
+
+
+def worker_environment(order: RunOrder) -> dict[str, str]:
+    """What the workers of this machine need: settings, their share of the cores, whose children they are."""
+    cores = len(os.sched_getaffinity(0))
+    # A user's dataset or factory lies where the command was started.
+    path = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH", "")]))
+    return process_settings(order) | {
+        "OMP_NUM_THREADS": str(max(cores // order.world_size, 1)),
+        LAUNCHER_PID: str(os.getpid()),
+        "PYTHONPATH": path,
+    }

@@ -1,0 +1,108 @@
+"""What a run is asked for: options a user sets, and the order that launcher and workers share."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import Field, StrictBool, StrictInt, StrictStr, ValidationError
+
+from cost_models.errors import BadInput
+from cost_models.specs.base import Frozen
+from cost_models.specs.strategy import Strategy, StrategyRequest, strategy_from_mapping
+from planner.evaluate import Context, complete_legal
+from planner.plan_file import PlanFile, resolved_request
+from planner.request import PlanRequest, SearchRequest
+from planner.situation import Situation, resolve
+
+SYNTHETIC: Final = "synthetic"
+MAX_STEPS: Final = 1_000_000_000
+MAX_SEED: Final = 2**31 - 1
+
+Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+Rate = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+
+
+class RunOptions(Frozen):
+    """How a plan is run. Nothing here changes its layout.
+
+    `data`: `synthetic`, a file (.npy or .bin holds tokens, anything else text), or `package.module:function`, which
+    returns an iterable of samples. `first_sample` is the global index of the first sample, where a stopped run goes
+    on. `max_norm` clips the gradient over all ranks; None leaves it alone. `timeout_s` ends a run whose ranks wait
+    longer for each other.
+    """
+
+    steps: Annotated[StrictInt, Field(ge=1, le=MAX_STEPS)] = 10
+    seed: Annotated[StrictInt, Field(ge=0, le=MAX_SEED)] = 0
+    data: Annotated[StrictStr, Field(min_length=1, max_length=4096)] = SYNTHETIC
+    tokenizer: Annotated[StrictStr, Field(max_length=4096)] = ""
+    data_dtype: Annotated[StrictStr, Field(pattern="^uint(16|32)$")] = "uint16"
+    first_sample: Annotated[StrictInt, Field(ge=0)] = 0
+    factory: Annotated[StrictStr, Field(max_length=400)] = ""
+    lr: Positive = 3e-4
+    weight_decay: Rate = 0.01
+    max_norm: Positive | None = 1.0
+    warmup_steps: Annotated[StrictInt, Field(ge=0, le=MAX_STEPS)] = 0
+    dropout: StrictBool | None = None
+    """None: as the plan's engine.dropout says."""
+    verify: StrictBool = False
+    profile: StrictBool = False
+    log_dir: Annotated[StrictStr, Field(max_length=4096)] = ""
+    restarts: Annotated[StrictInt, Field(ge=0, le=1000)] = 0
+    timeout_s: Positive = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrder:
+    """One run, complete: the question, the legal strategy, the options."""
+
+    situation: Situation
+    strategy: Strategy
+    options: RunOptions
+
+    @property
+    def world_size(self) -> int:
+        """Number of processes."""
+        return self.strategy.world_size
+
+    @property
+    def num_micro_batches(self) -> int:
+        """Micro-batches per data-parallel rank and step."""
+        return self.strategy.num_micro_batches(self.situation.job.global_batch)
+
+    def to_json(self) -> dict[str, object]:
+        """A document that needs no catalog to be read again."""
+        return {
+            "request": resolved_request(self.situation, SearchRequest()).model_dump(mode="json"),
+            "strategy": self.strategy.to_json(),
+            "options": self.options.model_dump(mode="json"),
+        }
+
+    def write(self, path: Path) -> None:
+        """Write the document for the workers."""
+        path.write_text(json.dumps(self.to_json()) + "\n", encoding="utf-8")
+
+
+def order_of_plan(plan: PlanFile, options: RunOptions) -> RunOrder:
+    """The run of a plan file's best strategy; raises BadInput where the engine refuses it."""
+    situation = resolve(plan.request.model, plan.request.cluster, plan.request.job)
+    return order_of(situation, strategy_from_mapping(plan.best_strategy()), options)
+
+
+def order_of(situation: Situation, strategy: StrategyRequest, options: RunOptions) -> RunOrder:
+    """The run of a strategy as stated; raises IllegalStrategy where the engine refuses it."""
+    complete = complete_legal(Context.of(situation), strategy)
+    return RunOrder(situation, complete, options)
+
+
+def read_order(path: Path) -> RunOrder:
+    """The order that `write` wrote; raises BadInput for any other file."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        request = PlanRequest.model_validate(document["request"])
+        options = RunOptions.model_validate(document["options"])
+    except (OSError, ValueError, KeyError, ValidationError) as error:
+        what = " ".join(str(error).split())[:200]
+        raise BadInput(f"{str(path)[:200]!r} is no run order ({what}); write it with --dry-run -o") from None
+    situation = resolve(request.model, request.cluster, request.job)
+    return order_of(situation, strategy_from_mapping(document["strategy"]), options)

@@ -1,0 +1,43 @@
+"""The outcome of `planner run --verify`: how far a layout's training is from that of one process."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+STEPS: Final = 5
+LIMITS: Final[Mapping[str, float]] = {"loss": 1e-6, "gradients": 1e-5, "parameters": 1e-3}
+"""Largest relative differences in fp32. Parameters may differ more: Adam divides a gradient by its own size, so that
+rounding of a gradient near zero becomes a whole step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Largest relative differences over the steps: of the loss, and over each tensor's largest element."""
+
+    loss: float
+    gradients: float
+    parameters: float
+    steps: int = STEPS
+    worst: Mapping[str, str] = field(default_factory=dict)
+    """Names of the gradient and the parameter that differ most."""
+
+    @property
+    def verified(self) -> bool:
+        """Whether every difference is within its limit (a difference that is no number is not)."""
+        return all(getattr(self, name) <= limit for name, limit in LIMITS.items())
+
+    def to_json(self) -> dict[str, object]:
+        """`planner run --verify --json`."""
+        return {
+            "verified": self.verified,
+            "max_relative_difference": {name: getattr(self, name) for name in LIMITS},
+            "steps": self.steps,
+            "limits": dict(LIMITS),
+            "worst": dict(self.worst),
+        }
+
+
+def verification_of_event(event: Mapping[str, Any]) -> Verification:
+    """The outcome that the workers reported; what was no number stays none."""
+    values = {name: float("nan") if event[name] is None else float(event[name]) for name in LIMITS}
+    return Verification(**values, steps=int(event["steps"]), worst=event["worst"])
