@@ -12,7 +12,7 @@ from planner.executor.data_parallel.layout import Bucket, Place
 from planner.executor.data_parallel.records import ParameterRecord, as_dtensor, full_of, local_of
 from planner.executor.precision import MASTER_DTYPE, REDUCE_DTYPE
 
-COPIED_MARKS = ("tie_name", "tensor_parallel_partial", "unpadded_rows", "is_vocabulary")
+COPIED_MARKS = ("tie_name", "tensor_parallel_partial", "unpadded_rows")
 """Attributes that a model sets on its parameters; a parameter that takes another's place keeps them."""
 
 

@@ -37,8 +37,8 @@ class ParameterRecord:
 def describe(chunks: Sequence[nn.Module]) -> tuple[list[ParameterRecord], list[nn.Parameter]]:
     """Records and parameters of the chunks, in order; a parameter shared inside a chunk appears once."""
     pairs = [
-        (_record(name, index, parameter), parameter)
-        for index, chunk in enumerate(chunks)
+        (_record(name, index, parameter, is_vocabulary=_is_vocabulary(parameter, sizes)), parameter)
+        for index, (chunk, sizes) in enumerate(zip(chunks, map(_vocabularies, chunks), strict=True))
         for name, parameter in chunk.named_parameters()
         if parameter.requires_grad
     ]
@@ -54,9 +54,9 @@ def local_of(tensor: Tensor) -> Tensor:
 def full_of(local: Tensor, record: ParameterRecord, mesh: DeviceMesh) -> Tensor:
     """The whole tensor from tensor-parallel shards; collective over the mesh where there are any."""
     if not record.is_tp_sharded:
-        return _unpadded(local, record)
+        return unpadded(local, record)
     whole = as_dtensor(local, record, mesh)
-    return _unpadded(whole.full_tensor(), record)
+    return unpadded(whole.full_tensor(), record)
 
 
 def as_dtensor(local: Tensor, record: ParameterRecord, mesh: DeviceMesh) -> DTensor:
@@ -67,11 +67,21 @@ def as_dtensor(local: Tensor, record: ParameterRecord, mesh: DeviceMesh) -> DTen
     )
 
 
-def _unpadded(whole: Tensor, record: ParameterRecord) -> Tensor:
+def unpadded(whole: Tensor, record: ParameterRecord) -> Tensor:
+    """The model's own rows of a whole tensor."""
     return whole[: record.rows] if record.rows else whole
 
 
-def _record(name: str, chunk: int, parameter: nn.Parameter) -> ParameterRecord:
+def _is_vocabulary(parameter: nn.Parameter, sizes: set[int]) -> bool:
+    return hasattr(parameter, "unpadded_rows") or parameter.shape[:1].numel() in sizes
+
+
+def _vocabularies(chunk: nn.Module) -> set[int]:
+    """Sizes of the token tables of a module that does not mark what is sharded by vocabulary."""
+    return {part.num_embeddings for part in chunk.modules() if isinstance(part, nn.Embedding)}
+
+
+def _record(name: str, chunk: int, parameter: nn.Parameter, *, is_vocabulary: bool) -> ParameterRecord:
     placements: tuple[Placement, ...] = ()
     if isinstance(parameter.data, DTensor):
         placements = tuple(parameter.data.placements)
@@ -83,5 +93,5 @@ def _record(name: str, chunk: int, parameter: nn.Parameter) -> ParameterRecord:
         tp_placements=placements,
         is_partial=getattr(parameter, "tensor_parallel_partial", False),
         rows=getattr(parameter, "unpadded_rows", 0),
-        is_matrix=parameter.ndim == 2 and not getattr(parameter, "is_vocabulary", False),
+        is_matrix=parameter.ndim == 2 and not is_vocabulary,
     )

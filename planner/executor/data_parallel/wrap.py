@@ -7,6 +7,9 @@ from torch import nn
 from cost_models.errors import BadInput
 from cost_models.specs.strategy import Strategy
 from planner.executor.data_parallel.base import DataParallel, DataParallelSettings
+from planner.executor.data_parallel.buckets import FlatDataParallel
+from planner.executor.data_parallel.ddp import Replicated
+from planner.executor.data_parallel.fsdp import FullySharded
 from planner.executor.mesh import Meshes
 
 
@@ -17,10 +20,13 @@ def wrap(
 
     Collective over the mesh. The chunks' parameters are moved or replaced: use `modules` of what is returned.
     """
-    from planner.executor.data_parallel.buckets import FlatDataParallel
-
-    if settings.engine == "torch" and strategy.zero <= 1:
-        return FlatDataParallel(chunks, meshes, settings, shared=strategy.zero == 1)
+    engine, zero = settings.engine, strategy.zero
+    if engine == "ddp" and zero == 0:
+        return Replicated(chunks, meshes, settings)
+    if engine == "torch" and zero <= 1:
+        return FlatDataParallel(chunks, meshes, settings, shared=zero == 1)
+    if engine in ("torch", "fsdp2") and zero >= 2:
+        return FullySharded(chunks, meshes, settings, reshard=zero == 3, offload=strategy.offload)
     raise BadInput(
-        f"engine {settings.engine} with zero {strategy.zero} is not run by this executor; use --engine torch"
+        f"engine {engine} with zero {zero} is not run by this executor; make the plan with --engine torch"
     )

@@ -11,14 +11,22 @@ from tests.planner.executor.strategies import strategy
 RunRanks = Callable[..., list[Any]]
 
 CASES = {
-    "torch-zero0-2": Case(strategy(dp_shard=2)),
+    "ddp-2": Case(strategy(dp_shard=2), engine="ddp"),
+    "ddp-4": Case(strategy(dp_shard=4), engine="ddp", tied=True),
+    "torch-zero0-2": Case(strategy(dp_shard=2), tied=True),
     "torch-zero1-2": Case(strategy(dp_shard=2, zero=1)),
     "torch-zero1-4": Case(strategy(dp_shard=4, zero=1)),
-    "torch-zero0-tied": Case(strategy(dp_shard=2), tied=True),
     "torch-zero1-tp2": Case(strategy(dp_shard=2, tp=2, zero=1, sp=False)),
     "torch-zero1-tp2-sp": Case(strategy(dp_shard=2, tp=2, zero=1, sp=True), tied=True),
-    "torch-zero1-pp2-tied": Case(strategy(dp_shard=2, pp=2, zero=1), tied=True),
     "torch-zero0-pp2-tied": Case(strategy(dp_shard=2, pp=2), tied=True),
+    "torch-zero1-pp2-tied": Case(strategy(dp_shard=2, pp=2, zero=1), tied=True),
+    "fsdp2-zero2-2": Case(strategy(dp_shard=2, zero=2), engine="fsdp2"),
+    "fsdp2-zero3-2": Case(strategy(dp_shard=2, zero=3), engine="fsdp2", tied=True),
+    "fsdp2-zero3-4": Case(strategy(dp_shard=4, zero=3), engine="fsdp2"),
+    "fsdp2-hsdp": Case(strategy(dp_shard=2, dp_replicate=2, zero=3), engine="fsdp2"),
+    "torch-zero2-tp2-sp": Case(strategy(dp_shard=2, tp=2, zero=2, sp=True)),
+    "torch-zero3-tp2": Case(strategy(dp_shard=2, tp=2, zero=3, sp=False), tied=True),
+    "torch-zero2-pp2-tied": Case(strategy(dp_shard=2, pp=2, zero=2), tied=True),
 }
 
 

@@ -1,0 +1,97 @@
+"""Engine ddp: torch's DistributedDataParallel, whole copies of everything on every rank.
+
+Parameters stay in fp32; under bf16, autocast casts weights and inputs operator by operator (Micikevicius et al. 2018).
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from planner.executor.data_parallel.autocast import Autocast
+from planner.executor.data_parallel.base import DataParallel, DataParallelSettings
+from planner.executor.data_parallel.records import unpadded
+from planner.executor.mesh import Meshes
+from planner.executor.optimizers.build import build_optimizer
+from planner.executor.optimizers.schedule import build_schedule
+from planner.executor.precision import compute_dtype
+
+MEBIBYTE = 1024 * 1024
+
+
+class Replicated(DataParallel):
+    """Gradients are summed by DDP's bucketed all-reduce during the last backward; every rank updates everything."""
+
+    def __init__(self, chunks: Sequence[nn.Module], meshes: Meshes, settings: DataParallelSettings) -> None:
+        super().__init__(chunks, meshes)
+        dtype = compute_dtype(settings.precision)
+        self.modules = [
+            _replicate(Autocast.around(chunk, meshes.device_type, dtype), meshes, settings)
+            for chunk in self.modules
+        ]
+        self.optimizer = build_optimizer(self._parameters, settings.optimizer)
+        self.schedule = build_schedule(self.optimizer, settings.optimizer)
+
+    def start_step(self, num_micro_batches: int) -> None:
+        """Zero the gradients, which are views of DDP's buckets after the first step."""
+        self.optimizer.zero_grad(set_to_none=False)
+
+    @contextmanager
+    def last_micro_batch(self, last: bool) -> Iterator[None]:
+        """Gradients are summed over ranks in the last micro-batch alone."""
+        replicated = [module for module in self.modules if isinstance(module, DistributedDataParallel)]
+        for module in replicated:
+            module.require_backward_grad_sync = last
+        yield
+        for module in replicated:
+            module.require_backward_grad_sync = True
+
+    def finish_gradients(self) -> None:
+        """DDP waits for its reductions at the end of the last backward."""
+        for parameter in self._parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+
+    @torch.no_grad()
+    def full_gradients(self) -> dict[str, Tensor]:
+        """Gradients by global name."""
+        pairs = zip(self.records, self._final_gradients(), strict=True)
+        return {record.name: unpadded(gradient.clone(), record) for record, (gradient, _) in pairs}
+
+    @torch.no_grad()
+    def full_parameters(self) -> dict[str, Tensor]:
+        """Parameters by global name."""
+        pairs = zip(self.records, self._parameters, strict=True)
+        return {record.name: unpadded(parameter.detach().clone(), record) for record, parameter in pairs}
+
+    def _final_gradients(self) -> list[tuple[Tensor, bool]]:
+        return [(parameter.grad, True) for parameter in self._parameters if parameter.grad is not None]
+
+    def _norm_groups(self) -> list[dist.ProcessGroup]:
+        return []
+
+
+def _replicate(module: nn.Module, meshes: Meshes, settings: DataParallelSettings) -> nn.Module:
+    if meshes.data_size == 1:
+        return module
+    replicated = DistributedDataParallel(
+        module,
+        process_group=meshes.data_group,
+        broadcast_buffers=False,
+        gradient_as_bucket_view=True,
+        bucket_cap_mb=settings.bucket_bytes / MEBIBYTE,
+        init_sync=False,
+    )
+    replicated.register_comm_hook(meshes.data_group, _sum)
+    return replicated
+
+
+def _sum(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    """The sum over ranks of a bucket, where DDP's own reduction would be the mean."""
+    work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
+    assert work is not None
+    done: torch.futures.Future[Tensor] = work.get_future().then(lambda future: future.value()[0])
+    return done
