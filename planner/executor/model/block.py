@@ -1,13 +1,16 @@
 """One layer: its operators in order over tensors by name, with recomputation of all of it or of some operators."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from torch import Tensor, nn
 
+from planner.executor.model.operators.routing import RouterModule
 from planner.executor.model.recompute import run_again
 from planner.executor.model.tensor_parallel import TensorParallel, enter
-from planner.executor.model.wiring import ENTER, INPUT, Step
+from planner.executor.model.wiring import ENTER, GATE, INPUT, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +34,12 @@ class Block(nn.Module):
         super().__init__()
         for name, module in modules.items():
             self.add_module(name, module)
+        self.calls: dict[str, Callable[..., Any]] = {**modules, ENTER: partial(enter, tp=tp)}
+        router = modules.get("router")
+        if isinstance(router, RouterModule):
+            self.calls[GATE] = router.gate
         self.segments = tuple(segments)
         self.output = self.segments[-1].outputs[0]
-        self.tp = tp
         self.full_recompute = False
         self.random = False
         """Whether a recomputation has to draw the same random numbers (an active dropout)."""
@@ -67,14 +73,11 @@ class Block(nn.Module):
 
     def _steps(self, segment: Segment, held: dict[str, Tensor]) -> None:
         for step, dropped in zip(segment.steps, segment.dropped, strict=True):
-            if step.module == ENTER:
-                held[step.outputs[0]] = enter(held[step.inputs[0]], self.tp)
+            found = self.calls[step.module](*[held[key] for key in step.inputs])
+            if isinstance(found, tuple):
+                held.update(zip(step.outputs, found, strict=True))
             else:
-                found = self._modules[step.module](*[held[key] for key in step.inputs])  # type: ignore[misc]
-                if isinstance(found, tuple):
-                    held.update(zip(step.outputs, found, strict=True))
-                else:
-                    held[step.outputs[0]] = found
+                held[step.outputs[0]] = found
             for key in dropped:
                 held.pop(key, None)
 

@@ -7,15 +7,19 @@ from torch import nn
 
 from cost_models.errors import BadInput
 from cost_models.operators.base import Operator
-from cost_models.specs.model import Layer, LayerKind, ModelSpec, Role
+from cost_models.specs.model import Layer, ModelSpec, Role
 from planner.executor.model.block import Block, segments_of
 from planner.executor.model.chunk import ChunkModule, LossShape
 from planner.executor.model.operators.attention import AttentionModule
-from planner.executor.model.operators.elementwise import ActivationModule, ResidualModule, RopeModule
+from planner.executor.model.operators.convolution import BatchNormModule, Conv2dModule, PoolModule
+from planner.executor.model.operators.elementwise import ActivationModule, ResidualModule
 from planner.executor.model.operators.embedding import EmbeddingModule
 from planner.executor.model.operators.head import LmHeadModule, SoftCapModule
 from planner.executor.model.operators.linear import LinearModule
+from planner.executor.model.operators.moe import CombineModule, DispatchModule, GroupedLinearModule
 from planner.executor.model.operators.norm import NormModule
+from planner.executor.model.operators.rope import rope_module
+from planner.executor.model.operators.routing import RouterModule
 from planner.executor.model.operators.site import Site
 from planner.executor.model.operators.tables import Tables
 from planner.executor.model.options import BuildOptions, ChunkCut
@@ -23,18 +27,26 @@ from planner.executor.model.parameters import Maker
 from planner.executor.model.recompute import scope_operators
 from planner.executor.model.semantics import semantics_of
 from planner.executor.model.support import unsupported_operators
-from planner.executor.model.wiring import wire
+from planner.executor.model.wiring import Regions, wire
 
 MODULES: Mapping[str, Callable[[Any, Site], nn.Module]] = {
     "activation": ActivationModule,
     "attention": AttentionModule,
+    "batch_norm": BatchNormModule,
+    "class_loss": SoftCapModule,
+    "combine": CombineModule,
+    "conv2d": Conv2dModule,
     "cross_entropy": SoftCapModule,
+    "dispatch": DispatchModule,
     "embedding": EmbeddingModule,
+    "grouped_linear": GroupedLinearModule,
     "linear": LinearModule,
     "lm_head": LmHeadModule,
     "norm": NormModule,
+    "pool": PoolModule,
     "residual": ResidualModule,
-    "rope": RopeModule,
+    "rope": rope_module,
+    "router": RouterModule,
 }
 """The module of each operator family."""
 
@@ -93,7 +105,7 @@ def build_block(site: Site) -> Block:
     """One layer's operators and how tensors pass between them."""
     operators = site.kind.operators
     modules = {operator.name: build_operator(operator, site) for operator in operators}
-    steps = wire(operators, site.tp.size > 1)
+    steps = wire(operators, Regions(site.tp.size > 1, site.options.expert_tensor_parallel))
     again = scope_operators(site.kind, site.options.scopes)
     block = Block(modules, segments_of(steps, again), site.tp)
     block.random = site.options.dropout
@@ -109,8 +121,3 @@ def build_operator(operator: Operator, site: Site) -> nn.Module:
         maker.options, f"{maker.prefix}.{operator.name}", shared and f"{shared}/{operator.name}", maker.tied
     )
     return MODULES[family](operator, Site(own, site.semantics, site.kind, site.tables))
-
-
-def kind_of(model: ModelSpec, layer: Layer) -> LayerKind:
-    """The layer's kind."""
-    return model.kinds[layer.kind]

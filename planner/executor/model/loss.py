@@ -5,6 +5,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn import functional
 
 from planner.executor.model.tensor_parallel import TensorParallel
 
@@ -69,4 +70,4 @@ def _reduced(x: Tensor, tp: TensorParallel, operation: Any) -> Tensor:
 
 def class_loss_sum(logits: Tensor, targets: Tensor) -> Tensor:
     """Sum over samples of the cross entropy of [B, classes] logits, in fp32."""
-    return torch.nn.functional.cross_entropy(logits.float(), targets, reduction="sum", ignore_index=IGNORED)
+    return functional.cross_entropy(logits.float(), targets, reduction="sum", ignore_index=IGNORED)

@@ -73,8 +73,16 @@ class Semantics:
         stated = self.number("attention_multiplier", 0.0)
         return stated or self.number("query_pre_attn_scalar", float(qk_dim)) ** -0.5
 
+    def latent_scale(self) -> float:
+        """Factor on latent attention's scores where YaRN stretches positions (DeepSeek-V3's released model)."""
+        settings = self.rope("", 0)
+        each = settings.number("mscale_all_dim", 0.0)
+        if settings.kind == "default" or not each:
+            return 1.0
+        return yarn_scale(settings.number("factor", 1.0), each) ** 2
+
     def rope_kind(self) -> str:
-        """Name of the frequency scaling: default, linear, llama3, yarn, …"""
+        """Name of the frequency scaling: default, linear, llama3, yarn and others."""
         for key in ("rope_type", "type"):
             for prefix in ROPE_PREFIXES:
                 found = self.values.get(f"{prefix}{key}")
@@ -97,6 +105,11 @@ class Semantics:
                 if key.startswith(prefix) and isinstance(value, int | float):
                     found[key.removeprefix(prefix)] = float(value)
         return tuple(sorted(found.items()))
+
+
+def yarn_scale(factor: float, scale: float) -> float:
+    """0.1 x scale x ln(factor) + 1 where positions are stretched at all (Peng et al. 2023, equation 22)."""
+    return 0.1 * scale * math.log(factor) + 1.0 if factor > 1.0 else 1.0
 
 
 def semantics_of(model: ModelSpec) -> Semantics:

@@ -8,13 +8,21 @@ FAMILIES = frozenset(
     {
         "activation",
         "attention",
+        "batch_norm",
+        "class_loss",
+        "combine",
+        "conv2d",
         "cross_entropy",
+        "dispatch",
         "embedding",
+        "grouped_linear",
         "linear",
         "lm_head",
         "norm",
+        "pool",
         "residual",
         "rope",
+        "router",
     }
 )
 """Operator families that have a module."""

@@ -8,7 +8,18 @@ parts of its linear.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cost_models.operators import Activation, Combine, Dispatch, Linear, LmHead, Norm, Rope, Router
+from cost_models.operators import (
+    Activation,
+    Combine,
+    Dispatch,
+    GroupedLinear,
+    Linear,
+    LmHead,
+    Norm,
+    Residual,
+    Rope,
+    Router,
+)
 from cost_models.operators.base import Operator
 
 INPUT = "x"
@@ -17,7 +28,14 @@ INPUT = "x"
 ENTER = "enter"
 """Not an operator: a tensor enters the tensor-parallel region."""
 
+GATE = "gate"
+"""Not an operator: the router's gate on the shared expert's output."""
+
 RAW = "_raw"
+LATENT_INPUTS = ("q_up", "kv_down")
+"""What the rotary embedding of latent attention reads: full queries, and the latent with the shared key."""
+
+SHARED_OUTPUT = "shared_down"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +58,7 @@ class _Names:
     steps: list[Step] = field(default_factory=list)
 
     def keys(self, name: str) -> tuple[str, ...]:
-        if name in self.groups:
+        if name in self.groups and name not in self.alias:
             return self.groups[name]
         return (self.alias[name.removesuffix(RAW)],)
 
@@ -53,14 +71,24 @@ class _Names:
         return inside
 
 
-def wire(operators: Sequence[Operator], tensor_parallel: bool) -> tuple[Step, ...]:
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """Whether there is a tensor-parallel group, and whether experts are divided inside over it."""
+
+    tensor_parallel: bool = False
+    divided_experts: bool = False
+
+
+def wire(operators: Sequence[Operator], regions: Regions) -> tuple[Step, ...]:
     """Steps in order; the last one's output is the layer's."""
     names = _Names()
     for operator in operators:
+        if isinstance(operator, Residual):
+            _gate_shared(operator, operators, names)
         inputs = _inputs(operator, names)
-        if tensor_parallel:
-            inputs = _entered(operator, inputs, names)
-        outputs = _outputs(operator, names)
+        if regions.tensor_parallel:
+            inputs = _entered(operator, inputs, names, regions)
+        outputs = _outputs(operator, operators, names)
         names.steps.append(Step(operator.name, inputs, outputs, operator.name))
     return tuple(names.steps)
 
@@ -76,21 +104,28 @@ def _inputs(operator: Operator, names: _Names) -> tuple[str, ...]:
     if isinstance(operator, Dispatch):
         return (*(key for name in operator.inputs for key in names.keys(name)), *names.groups["router"])
     if isinstance(operator, Combine):
-        return (*(key for name in operator.inputs for key in names.keys(name)), *names.groups["dispatch"][1:])
+        rows = names.keys(operator.inputs[0])
+        dispatched = next(step for step in names.steps if step.module == "dispatch")
+        _, _, tokens, weights = dispatched.outputs
+        return (*rows, dispatched.inputs[0], tokens, weights)
+    if isinstance(operator, GroupedLinear):
+        return (*names.keys(operator.inputs[0]), names.groups["dispatch"][1])
     return tuple(key for name in operator.inputs for key in names.keys(name))
 
 
-def _entered(operator: Operator, inputs: tuple[str, ...], names: _Names) -> tuple[str, ...]:
+def _entered(operator: Operator, inputs: tuple[str, ...], names: _Names, regions: Regions) -> tuple[str, ...]:
     """Inputs of column-parallel linears and heads enter the region; a latent's shared key does too."""
     column = isinstance(operator, Linear) and operator.split == "column" and not operator.per_sample
     if column or isinstance(operator, LmHead):
         return tuple(names.enter(key, operator.name) for key in inputs)
-    if isinstance(operator, Rope) and operator.inputs == ("q_up", "kv_down"):
+    if isinstance(operator, Router | Dispatch) and regions.divided_experts:
+        return (names.enter(inputs[0], operator.name), *inputs[1:])
+    if isinstance(operator, Rope) and operator.inputs == LATENT_INPUTS:
         return (inputs[0], names.enter(inputs[1], operator.name), inputs[2])
     return inputs
 
 
-def _outputs(operator: Operator, names: _Names) -> tuple[str, ...]:
+def _outputs(operator: Operator, operators: Sequence[Operator], names: _Names) -> tuple[str, ...]:
     """Keys of the outputs, and the names that stand for them from here on."""
     name = operator.name
     if isinstance(operator, Linear) and len(operator.parts) > 1:
@@ -105,11 +140,32 @@ def _outputs(operator: Operator, names: _Names) -> tuple[str, ...]:
         names.groups[name] = (f"{name}.weights", f"{name}.experts")
         return names.groups[name]
     if isinstance(operator, Dispatch):
-        names.groups[name] = (name, f"{name}.counts", f"{name}.order", f"{name}.weights")
+        names.alias[name] = name
+        names.groups[name] = (name, f"{name}.counts", f"{name}.tokens", f"{name}.weights")
+        return names.groups[name]
+    if isinstance(operator, GroupedLinear) and is_gated(operator, operators):
+        names.groups[name] = (f"{name}.gate", f"{name}.up")
         return names.groups[name]
     names.alias[name] = name
     if isinstance(operator, Norm) and operator.inputs[0].endswith(RAW):
         names.alias[operator.inputs[0].removesuffix(RAW)] = name
-    if isinstance(operator, Activation):
-        return (name,)
     return (name,)
+
+
+def is_gated(operator: GroupedLinear, operators: Sequence[Operator]) -> bool:
+    """Whether a gated activation reads the experts' linear, so that it has two halves."""
+    return any(
+        isinstance(other, Activation) and other.gated and other.inputs == (operator.name,)
+        for other in operators
+    )
+
+
+def _gate_shared(operator: Residual, operators: Sequence[Operator], names: _Names) -> None:
+    """A step that multiplies the shared expert's output by its gate, before the residual that adds it."""
+    gated = [other for other in operators if isinstance(other, Router) and other.shared_gate]
+    if not gated or SHARED_OUTPUT not in operator.inputs:
+        return
+    read = names.alias[gated[0].inputs[0]]
+    output = f"{SHARED_OUTPUT}.gated"
+    names.steps.append(Step(GATE, (read, names.alias[SHARED_OUTPUT]), (output,), SHARED_OUTPUT))
+    names.alias[SHARED_OUTPUT] = output

@@ -1,15 +1,17 @@
 """Scaled dot-product attention over the rank's heads: a fused kernel, or scores in full."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from cost_models.errors import BadInput
 from cost_models.operators import Attention
+from cost_models.specs.model import LayerKind
 from planner.executor.model.operators.site import Site
 from planner.executor.model.operators.tables import MaskShape
 from planner.executor.model.parameters import Initial, zeros
 from planner.executor.model.tensor_parallel import local
+from planner.executor.model.wiring import LATENT_INPUTS
 
 
 class AttentionModule(nn.Module):
@@ -30,6 +32,8 @@ class AttentionModule(nn.Module):
         self.num_heads = operator.heads // tp.size
         self.kv_heads = operator.kv_heads // tp.size
         self.scale = semantics.attention_scale(operator.qk_dim)
+        if is_latent(site.kind):
+            self.scale *= semantics.latent_scale()
         self.cap = semantics.number("attention_soft_cap", 0.0) if operator.soft_cap else 0.0
         self.dropout = site.dropout if operator.dropout else 0.0
         self.own_heads = range(tp.rank * self.num_heads, (tp.rank + 1) * self.num_heads)
@@ -49,7 +53,7 @@ class AttentionModule(nn.Module):
         if self.unfused:
             out = self._scores(query, key, value, mask)
         else:
-            out = F.scaled_dot_product_attention(
+            out = functional.scaled_dot_product_attention(
                 query,
                 key,
                 value,
@@ -84,13 +88,18 @@ class AttentionModule(nn.Module):
             scores = scores + mask if mask.is_floating_point() else scores.masked_fill(~mask, float("-inf"))
         probabilities = self._softmax(scores).to(value.dtype)
         if self.dropout:
-            probabilities = F.dropout(probabilities, self.dropout, self.training)
+            probabilities = functional.dropout(probabilities, self.dropout, self.training)
         out = probabilities.view(batch, self.kv_heads, -1, length) @ value
         return out.view(batch, self.num_heads, length, -1)
 
     def _softmax(self, scores: Tensor) -> Tensor:
         """Over the keys in fp32; a sink takes its share of the sum and gives nothing (gpt-oss)."""
         if self.sinks is None:
-            return F.softmax(scores, -1, dtype=torch.float32)
+            return functional.softmax(scores, -1, dtype=torch.float32)
         sink = local(self.sinks).view(1, -1, 1, 1).expand(*scores.shape[:3], 1)
-        return F.softmax(torch.cat((scores, sink), -1), -1, dtype=torch.float32)[..., :-1]
+        return functional.softmax(torch.cat((scores, sink), -1), -1, dtype=torch.float32)[..., :-1]
+
+
+def is_latent(kind: LayerKind) -> bool:
+    """Whether keys and values come from a latent (DeepSeek-V2)."""
+    return any(op.family == "rope" and op.inputs == LATENT_INPUTS for op in kind.operators)

@@ -1,14 +1,12 @@
-"""Activations, residual additions, rotary embedding."""
+"""Activations, residual additions."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
-from cost_models.operators import Activation, Residual, Rope
+from cost_models.operators import Activation, Residual
 from planner.executor.model.operators.functions import FUNCTIONS
 from planner.executor.model.operators.site import Site
-from planner.executor.model.operators.tables import Tables
-from planner.executor.model.semantics import RopeSettings, rotated_features
 
 
 class ActivationModule(nn.Module):
@@ -41,37 +39,6 @@ class ResidualModule(nn.Module):
     def forward(self, x: Tensor, *branches: Tensor) -> Tensor:
         """Sum of equal shapes."""
         for branch in branches:
-            dropped = F.dropout(branch, self.dropout, self.training) if self.dropout else branch
+            dropped = functional.dropout(branch, self.dropout, self.training) if self.dropout else branch
             x = x + dropped if self.factor == 1.0 else torch.add(x, dropped, alpha=self.factor)
         return x
-
-
-class RopeModule(nn.Module):
-    """Turns feature pairs of queries and keys by their position (Su et al. 2021, equation 34)."""
-
-    def __init__(self, operator: Rope, site: Site) -> None:
-        super().__init__()
-        attention = next(op for op in site.kind.operators if op.family == "attention")
-        self.head_dim = attention.qk_dim
-        self.tables: Tables = site.tables
-        self.settings: RopeSettings = site.semantics.rope(site.kind.name, rotated_features(site.kind))
-
-    def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, S, heads x dim] each."""
-        cos, sin = self.tables.rotations(self.settings, q.shape[1], q)
-        return self._turn(q, cos, sin), self._turn(k, cos, sin)
-
-    def _turn(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        heads = x.unflatten(-1, (-1, self.head_dim))
-        features = self.settings.features
-        turned = rotate(heads[..., :features], cos, sin, self.settings.interleaved)
-        if features < self.head_dim:
-            turned = torch.cat((turned, heads[..., features:]), -1)
-        return turned.flatten(-2)
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
-    """Pairs are the two halves (Llama), or neighbours (GPT-J)."""
-    first, second = (x[..., ::2], x[..., 1::2]) if interleaved else x.chunk(2, -1)
-    turned = (first * cos - second * sin, second * cos + first * sin)
-    return torch.stack(turned, -1).flatten(-2) if interleaved else torch.cat(turned, -1)

@@ -1,8 +1,8 @@
 """Token, position and type embeddings; the token table is divided by rows over tensor-parallel ranks."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from cost_models.operators import Embedding
 from planner.executor.model.operators.site import Site
@@ -40,14 +40,14 @@ class EmbeddingModule(nn.Module):
         if self.positions is not None:
             own = local(self.positions)[self.offset : self.offset + ids.shape[1]]
             x = x + sequence_slice(own, self.tp, 0)
-        return F.dropout(x, self.dropout, self.training) if self.dropout else x
+        return functional.dropout(x, self.dropout, self.training) if self.dropout else x
 
     def _rows(self, ids: Tensor) -> Tensor:
         """Each rank looks up the ids of its own rows; the others' come with the sum."""
         table = local(self.table)
         if self.tp.size == 1:
-            return F.embedding(ids, table)
+            return functional.embedding(ids, table)
         own = ids - self.tp.rank * table.shape[0]
         outside = (own < 0) | (own >= table.shape[0])
-        found = F.embedding(own.masked_fill(outside, 0), table)
+        found = functional.embedding(own.masked_fill(outside, 0), table)
         return leave(found.masked_fill_(outside.unsqueeze(-1), 0.0), self.tp)

@@ -4,29 +4,29 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 
 def _relu_squared(x: Tensor) -> Tensor:
-    return F.relu(x).square()
+    return functional.relu(x).square()
 
 
 def _quick_gelu(x: Tensor) -> Tensor:
     return x * torch.sigmoid(1.702 * x)
 
 
-_TANH_GELU = partial(F.gelu, approximate="tanh")
+_TANH_GELU = partial(functional.gelu, approximate="tanh")
 
 FUNCTIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "silu": F.silu,
-    "swish": F.silu,
-    "gelu": F.gelu,
+    "silu": functional.silu,
+    "swish": functional.silu,
+    "gelu": functional.gelu,
     "gelu_new": _TANH_GELU,
     "gelu_fast": _TANH_GELU,
     "gelu_pytorch_tanh": _TANH_GELU,
     "quick_gelu": _quick_gelu,
-    "relu": F.relu,
+    "relu": functional.relu,
     "relu2": _relu_squared,
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,

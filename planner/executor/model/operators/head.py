@@ -1,10 +1,10 @@
 """The output matrix over the vocabulary (its columns divided over tensor-parallel ranks) and the logits' soft cap."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
-from cost_models.operators import CrossEntropy, LmHead
+from cost_models.operators import ClassLoss, CrossEntropy, LmHead
 from planner.executor.model.operators.site import Site
 from planner.executor.model.parameters import Initial, zeros
 from planner.executor.model.tensor_parallel import local
@@ -28,7 +28,7 @@ class LmHeadModule(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, H] -> [B, S, vocabulary (/ tp)]."""
         first = local(getattr(self, self.biases[0])) if self.biases else None
-        logits = F.linear(x, local(self.weight), first)
+        logits = functional.linear(x, local(self.weight), first)
         for name in self.biases[1:]:
             logits = logits + local(getattr(self, name))
         return logits if self.scale == 1.0 else logits * self.scale
@@ -37,9 +37,10 @@ class LmHeadModule(nn.Module):
 class SoftCapModule(nn.Module):
     """cap x tanh(logits / cap) (Gemma 2, 2024, section 2); the identity where the model has no cap."""
 
-    def __init__(self, operator: CrossEntropy, site: Site) -> None:
+    def __init__(self, operator: CrossEntropy | ClassLoss, site: Site) -> None:
         super().__init__()
-        self.cap = site.semantics.number("logit_soft_cap", 0.0) if operator.soft_cap else 0.0
+        capped = isinstance(operator, CrossEntropy) and operator.soft_cap
+        self.cap = site.semantics.number("logit_soft_cap", 0.0) if capped else 0.0
 
     def forward(self, logits: Tensor) -> Tensor:
         """Any shape."""

@@ -1,7 +1,7 @@
 """Linear layers: column-parallel, row-parallel and replicated, one parameter per part."""
 
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from cost_models.operators import Linear
 from planner.executor.model.operators.site import Site
@@ -43,8 +43,8 @@ class LinearModule(nn.Module):
         weight = local(getattr(self, name))
         bias = local(getattr(self, bias_name(name))) if biased else None
         if self.split != "row" or self.tp.size == 1:
-            return F.linear(x, weight, bias)
-        out = leave(F.linear(x, weight), self.tp)
+            return functional.linear(x, weight, bias)
+        out = leave(functional.linear(x, weight), self.tp)
         return out if bias is None else out + bias
 
 

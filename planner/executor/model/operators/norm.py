@@ -1,8 +1,8 @@
 """RMSNorm and LayerNorm, over the stream or over the heads of queries and keys."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn import functional
 
 from cost_models.errors import BadInput
 from cost_models.operators import Norm
@@ -41,7 +41,7 @@ class NormModule(nn.Module):
         """[..., features] -> the same, or [..., width] where the input is wider."""
         if not self.by_head:
             return self._normalise(x if x.shape[-1] == self.width else x[..., : self.width])
-        return self._normalise(x.unflatten(-1, (-1, self.width))).flatten(-2)
+        return self._normalise(x.reshape(*x.shape[:-1], -1, self.width)).flatten(-2)
 
     def _normalise(self, x: Tensor) -> Tensor:
         weight = None if self.weight is None else local(self.weight)
@@ -55,5 +55,5 @@ class NormModule(nn.Module):
 
     def _plain(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         if self.kind == "rms":
-            return F.rms_norm(x, (self.width,), weight, self.eps)
-        return F.layer_norm(x, (self.width,), weight, bias, self.eps)
+            return functional.rms_norm(x, (self.width,), weight, self.eps)
+        return functional.layer_norm(x, (self.width,), weight, bias, self.eps)

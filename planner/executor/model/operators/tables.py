@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from planner.executor.model.semantics import RopeSettings
+from planner.executor.model.semantics import RopeSettings, yarn_scale
 
 LOW_FACTOR, HIGH_FACTOR, ORIGINAL_POSITIONS = 1.0, 4.0, 8192.0
 """Llama 3.1's frequency scaling where a config leaves it open."""
@@ -127,11 +127,6 @@ def _yarn_factor(settings: RopeSettings, factor: float) -> float:
     if whole and each:
         return yarn_scale(factor, whole) / yarn_scale(factor, each)
     return yarn_scale(factor, 1.0)
-
-
-def yarn_scale(factor: float, scale: float) -> float:
-    """0.1 x scale x ln(factor) + 1 where positions are stretched at all."""
-    return 0.1 * scale * math.log(factor) + 1.0 if factor > 1.0 else 1.0
 
 
 def alibi_slopes(heads: int) -> list[float]:
