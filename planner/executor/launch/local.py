@@ -28,7 +28,7 @@ SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 MAX_MESSAGE: Final = 2000
 
 
-def launch_local(order: RunOrder, order_path: Path, run_dir: Path) -> None:
+def launch_local(order: RunOrder, order_path: Path, run_dir: Path, worker: str = WORKER_MODULE) -> None:
     """Run the workers to their end; raises RunFailed naming the first rank that failed.
 
     SIGINT becomes KeyboardInterrupt, SIGTERM, SIGHUP and SIGQUIT become SystemExit with 128 + the signal, in each
@@ -42,7 +42,7 @@ def launch_local(order: RunOrder, order_path: Path, run_dir: Path) -> None:
     config = _config(order, run_dir)
     with _environment(worker_environment(order)), _signals_restored():
         try:
-            elastic_launch(config, sys.executable)("-m", WORKER_MODULE, str(order_path), str(run_dir))
+            elastic_launch(config, sys.executable)("-m", worker, str(order_path), str(run_dir))
         except ChildFailedError as error:
             raise first_failure(error, run_dir) from None
         except SignalException as caught:

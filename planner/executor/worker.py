@@ -1,0 +1,41 @@
+"""One process of a run: `python -m planner.executor.worker ORDER.json RUN_DIR`, started by torch's elastic agent."""
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+LAUNCHER_PID: Final = "PLANNER_LAUNCHER_PID"
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+
+
+def die_with_launcher() -> None:
+    """Let the kernel end this process when its parent dies; end now where the parent is already gone."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    launcher = os.environ.get(LAUNCHER_PID)
+    if launcher and os.getppid() != int(launcher):
+        os._exit(1)
+
+
+def main(arguments: list[str]) -> None:
+    """Run this rank to its end; an exception is left in the elastic agent's error file."""
+    from torch.distributed.elastic.multiprocessing.errors import record
+
+    order_path, run_dir = (Path(argument) for argument in arguments)
+    record(_work)(order_path, run_dir)
+
+
+def _work(order_path: Path, run_dir: Path) -> None:
+    from planner.executor.request import read_order
+    from planner.executor.session import train, verify
+
+    order = read_order(order_path)
+    (verify if order.options.verify else train)(order, run_dir)
+
+
+if __name__ == "__main__":
+    die_with_launcher()
+    main(sys.argv[1:])
