@@ -8,6 +8,8 @@ A rank of dualpipe and the one it mirrors do what one rank of dualpipe-v with p 
 a V is the other direction.  Both hold 2 p' + 1 chunk activations at most, p' the ranks of the V, with the bubble
 (p' - 1) (F + 2 I - W), the report's (PP / 2 - 1) (F&B + B - 3 W) with F&B = F + B and B = I + W.
 
+The first stage runs whole backwards, as in `zero_bubble`.
+
 The lists run the forward of a pair before its backward; what the two hide of each other's communication is a
 matter of their durations.
 """
@@ -38,7 +40,7 @@ def dualpipe_v_operations(p: int, m: int, rank: int) -> list[Operation]:
         listed.forward(far)
         listed.backward(near)
     _drain(listed, after, rank)
-    return listed.operations
+    return listed.joined(near) if rank == 0 else listed.operations
 
 
 def _drain(listed: RankList, after: int, rank: int) -> None:

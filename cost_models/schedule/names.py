@@ -16,8 +16,8 @@ class ScheduleName(StrEnum):
 
     @property
     def is_modelled(self) -> bool:
-        """Whether the cost model prices the schedule; all of them have operation lists."""
-        return self in (ScheduleName.GPIPE, ScheduleName.ONE_F_ONE_B, ScheduleName.INTERLEAVED)
+        """Whether the cost model prices the schedule: all but dualpipe, whose ranks hold copies of two stages."""
+        return self is not ScheduleName.DUALPIPE
 
     @property
     def splits_backward(self) -> bool:

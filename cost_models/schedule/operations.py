@@ -120,7 +120,8 @@ def pass_counts(schedule: ScheduleName, p: int, v: int, m: int) -> PassCounts:
     forwards = np.full((p, v), m // 2 if schedule is ScheduleName.DUALPIPE else m)
     split = np.zeros_like(forwards)
     if schedule in (ScheduleName.ZB_H1, ScheduleName.ZB_V):
-        split = forwards
+        split = forwards.copy()
+        split[0, 0] = 0
     elif schedule.splits_backward:  # only warm-up and drain split: more micro-batches add whole backwards
         table = operation_table(schedule, p, v, representative_micro_batches(schedule, p, m))
         is_split = (table.phase == Phase.WEIGHT_GRADIENT)[:, :, None]

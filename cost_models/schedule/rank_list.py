@@ -59,6 +59,22 @@ class RankList:
         for _ in [entry for entry in self._pending if entry[0] == chunk]:
             self.weight_gradient(chunk)
 
+    def joined(self, chunk: int) -> list[Operation]:
+        """The list with every adjacent pair of a chunk's input and weight gradient as one backward.
+
+        For the model's first stage, whose input gradient nobody waits for: the times stay the same, and nothing is
+        held between the two.
+        """
+        found: list[Operation] = []
+        for operation in self.operations:
+            last = found[-1] if found else None
+            pair = (Phase.INPUT_GRADIENT, *operation[1:])
+            if operation.phase is Phase.WEIGHT_GRADIENT and operation.chunk == chunk and last == pair:
+                found[-1] = Operation(Phase.BACKWARD, *operation[1:])
+            else:
+                found.append(operation)
+        return found
+
     def _back(self, phase: Phase, chunk: int) -> None:
         self.operations.append(Operation(phase, self.backwards[chunk], chunk))
         self.backwards[chunk] += 1

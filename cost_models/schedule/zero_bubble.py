@@ -22,7 +22,7 @@ def zb_h1_operations(p: int, m: int, rank: int) -> list[Operation]:
         if number >= rank:
             listed.weight_gradient()
     listed.weight_gradients(0)
-    return listed.operations
+    return listed.joined(0) if rank == 0 else listed.operations
 
 
 def zb_v_operations(p: int, m: int, rank: int) -> list[Operation]:
@@ -46,7 +46,8 @@ def zb_v_operations(p: int, m: int, rank: int) -> list[Operation]:
         listed.weight_gradient(0)
     listed.weight_gradients(1)
     listed.weight_gradients(0)
-    return [operation for operation in listed.operations if operation.micro_batch < m]
+    whole = listed.joined(0) if rank == 0 else listed.operations
+    return [operation for operation in whole if operation.micro_batch < m]
 
 
 def _zb_v_warm_up(listed: RankList, p: int, rank: int) -> None:

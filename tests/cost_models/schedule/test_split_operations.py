@@ -42,7 +42,7 @@ def _points(p_most=9):
 
 def test_zb_h1_runs_the_weight_gradients_of_a_rank_as_late_as_its_number():
     assert [_text(listed) for listed in operations(ZB_H1, 3, 1, 4)] == [
-        "F0 F1 F2 I0 W0 F3 I1 W1 I2 W2 I3 W3",
+        "F0 F1 F2 B0 F3 B1 B2 B3",
         "F0 F1 I0 F2 I1 W0 F3 I2 W1 I3 W2 W3",
         "F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3",
     ]
@@ -50,14 +50,14 @@ def test_zb_h1_runs_the_weight_gradients_of_a_rank_as_late_as_its_number():
 
 def test_zb_v_goes_down_and_up_the_v():
     assert [_text(listed) for listed in operations(ZB_V, 2, 2, 4)] == [
-        "F0 F1 F2 F0.1 I0.1 W0.1 F1.1 I1.1 W1.1 F3 I0 W0 F2.1 I2.1 W2.1 I1 W1 F3.1 I3.1 W3.1 I2 W2 I3 W3",
+        "F0 F1 F2 F0.1 I0.1 W0.1 F1.1 I1.1 W1.1 F3 B0 F2.1 I2.1 W2.1 B1 F3.1 I3.1 W3.1 B2 B3",
         "F0 F0.1 F1 F1.1 I0.1 W0.1 F2 I0 W0 F2.1 I1.1 W1.1 F3 I1 W1 F3.1 I2.1 W2.1 I2 I3.1 I3 W2 W3.1 W3",
     ]
 
 
 def test_dualpipe_v_pairs_forwards_with_whole_backwards():
     assert [_text(listed) for listed in operations(DUALPIPE_V, 2, 2, 4)] == [
-        "F0 F1 F2 F0.1 I0.1 W0.1 F1.1 F3 B1.1 F2.1 B0 B2.1 F3.1 B1 B3.1 I2 W2 I3 W3",
+        "F0 F1 F2 F0.1 I0.1 W0.1 F1.1 F3 B1.1 F2.1 B0 B2.1 F3.1 B1 B3.1 B2 B3",
         "F0 F0.1 F1 F1.1 F2 B0.1 F2.1 B0 F3 B1.1 F3.1 B1 B2.1 B2 I3.1 I3 W3.1 W3",
     ]
 
