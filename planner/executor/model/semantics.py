@@ -81,30 +81,34 @@ class Semantics:
             return 1.0
         return yarn_scale(settings.number("factor", 1.0), each) ** 2
 
-    def rope_kind(self) -> str:
-        """Name of the frequency scaling: default, linear, llama3, yarn and others."""
-        for key in ("rope_type", "type"):
-            for prefix in ROPE_PREFIXES:
-                found = self.values.get(f"{prefix}{key}")
-                if isinstance(found, str):
-                    return found
-        return "default"
-
     def rope(self, kind: str, features: int) -> RopeSettings:
         """Settings of the rotary embedding of one layer kind, rotating `features` of each head."""
-        theta = self.number("rope_theta", 0.0) or self.number("rope_parameters.rope_theta", DEFAULT_THETA)
-        stretched = self.rope_kind()
-        if kind == "sliding" and "rope_theta_sliding" in self.values:
-            theta, stretched = self.number("rope_theta_sliding", theta), "default"
-        return RopeSettings(features, theta, self.flag("rope_interleaved"), stretched, self._scaling())
+        found = self._rope_values(kind)
+        theta = self.number("rope_theta", DEFAULT_THETA)
+        stated = found.get("rope_theta")
+        theta = float(stated) if isinstance(stated, int | float) else theta
+        stretched = str(found.get("rope_type") or found.get("type") or "default")
+        if kind.endswith("sliding") and "rope_theta_sliding" in self.values:
+            theta, stretched, found = self.number("rope_theta_sliding", theta), "default", {}
+        numbers = {key: float(value) for key, value in found.items() if isinstance(value, int | float)}
+        scaling = tuple(sorted(numbers.items()))
+        return RopeSettings(features, theta, self.flag("rope_interleaved"), stretched, scaling)
 
-    def _scaling(self) -> tuple[tuple[str, float], ...]:
-        found = {}
+    def _rope_values(self, kind: str) -> dict[str, Scalar]:
+        """Values under rope_scaling or rope_parameters; those of one kind of attention win over the common ones."""
+        own = "sliding_attention." if kind.endswith("sliding") else "full_attention."
+        common: dict[str, Scalar] = {}
+        special: dict[str, Scalar] = {}
         for key, value in self.values.items():
-            for prefix in ROPE_PREFIXES:
-                if key.startswith(prefix) and isinstance(value, int | float):
-                    found[key.removeprefix(prefix)] = float(value)
-        return tuple(sorted(found.items()))
+            prefix = next((each for each in ROPE_PREFIXES if key.startswith(each)), None)
+            if prefix is None:
+                continue
+            rest = key.removeprefix(prefix)
+            if rest.startswith(own):
+                special[rest.removeprefix(own)] = value
+            elif "." not in rest:
+                common[rest] = value
+        return common | special
 
 
 def yarn_scale(factor: float, scale: float) -> float:

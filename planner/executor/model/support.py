@@ -1,8 +1,11 @@
 """Which operators and settings of a model can be built, so that a run is refused by name before it is launched."""
 
+from collections.abc import Mapping
+
 from cost_models.operators.base import Operator
 from cost_models.specs.model import ModelSpec, Role
 from planner.executor.model.operators.functions import FUNCTIONS
+from planner.executor.model.semantics import ROPE_PREFIXES
 
 FAMILIES = frozenset(
     {
@@ -28,16 +31,63 @@ FAMILIES = frozenset(
 """Operator families that have a module."""
 
 
+ROPE_KINDS = frozenset({"default", "linear", "dynamic", "llama3", "yarn"})
+"""Scalings of rotary frequencies that can be computed; `dynamic` is the default one up to the trained length."""
+
+POSITIONS = frozenset({"rope", "learned", "alibi", "none"})
+ROUTERS = frozenset({"softmax", "sigmoid", "softmax_of_top_k"})
+
+SETTINGS = frozenset(
+    {
+        "activation",
+        "attention_gate",
+        "attention_multiplier",
+        "attention_scaled",
+        "attention_soft_cap",
+        "causal",
+        "classes",
+        "embedding_multiplier",
+        "embedding_scale",
+        "logit_scale",
+        "logit_soft_cap",
+        "logits_scaling",
+        "norm",
+        "norm_eps",
+        "norm_weight_offset",
+        "parallel_residual",
+        "position",
+        "position_offset",
+        "query_pre_attn_scalar",
+        "residual_multiplier",
+        "rope_interleaved",
+        "rope_on",
+        "rope_theta",
+        "rope_theta_sliding",
+        "rotary_dim",
+        "rotated_features",
+        "router_bias_correction",
+        "router_groups",
+        "router_groups_kept",
+        "router_normalise_top_k",
+        "router_scaling",
+        "router_scoring",
+    }
+)
+"""Settings of a model (ModelSpec.semantics) that the modules follow."""
+
+HARMLESS: Mapping[str, object] = {"residual_after_norm": False, "scale_embedding": False, "clip_qkv": None}
+"""Settings that change nothing at this value, and cannot be built at another."""
+
+
 def unsupported_operators(model: ModelSpec) -> tuple[str, ...]:
     """What cannot be built, by name: operator families, features of operators, settings; empty where all can."""
     found: list[str] = []
     if len(model.stacks) > 1:
         found.append("several stacks (" + ", ".join(stack.name for stack in model.stacks) + ")")
-    for layer in model.layers:
-        if layer.role is Role.MTP:
-            continue
-        for operator in model.kinds[layer.kind].operators:
+    for kind in dict.fromkeys(layer.kind for layer in model.layers if layer.role is not Role.MTP):
+        for operator in model.kinds[kind].operators:
             found += _operator(operator)
+    found += _settings(model)
     return tuple(dict.fromkeys(found))
 
 
@@ -45,7 +95,32 @@ def _operator(operator: Operator) -> list[str]:
     family: str = getattr(operator, "family", type(operator).__name__)
     if family not in FAMILIES:
         return [family]
+    features = (
+        ("cross", "cross-attention"),
+        ("relative_buckets", "relative position buckets"),
+        ("on_context", "keys and values of another stack"),
+        ("position_width", "positions wider than the table"),
+    )
+    found = [text for name, text in features if getattr(operator, name, False)]
     function = getattr(operator, "function", None)
     if function is not None and function not in FUNCTIONS:
-        return [f"activation function {function}"]
-    return []
+        found.append(f"activation function {function}")
+    return found
+
+
+def _settings(model: ModelSpec) -> list[str]:
+    """Settings that no module follows, or that have a value none knows."""
+    found = []
+    for key, value in model.semantics.items():
+        if key.startswith(ROPE_PREFIXES):
+            if key.endswith(("rope_type", ".type")) and value not in ROPE_KINDS:
+                found.append(f"rotary scaling {value}")
+        elif key in HARMLESS:
+            found += [f"{key} {value}"] if value != HARMLESS[key] else []
+        elif key not in SETTINGS:
+            found.append(f"setting {key}")
+    for key, known in (("position", POSITIONS), ("router_scoring", ROUTERS)):
+        value = model.semantics.get(key)
+        if value is not None and value not in known:
+            found.append(f"{key} {value}")
+    return found
