@@ -46,6 +46,10 @@ class Attention(Operator):
     dropout: bool = False
     relative_buckets: int = 0
     sinks: bool = False
+    compress: int = 0
+    """Above 0: beside its window a query sees earlier keys that stand for so many positions each (DeepSeek-V4)."""
+    compress_top_k: int = 0
+    """Above 0: it sees so many of those only."""
     soft_cap: bool = False
     """Scores pass through a scaled tanh (Gemma 2): inside a flash kernel for free, else one more tensor of scores."""
 
@@ -60,21 +64,28 @@ class Attention(Operator):
         return tuple(groups)
 
     def _key_len(self, at: Shard) -> Num:
-        return at.context_len if self.cross else at.seq_len
+        own = at.context_len if self.cross else at.seq_len
+        return own * (1.0 + 1.0 / self.compress) if self.compress else own
 
     def _attended(self, at: Shard) -> Num:
         """Mean number of keys a query looks at: half under a causal mask, at most the window."""
-        keys = self._key_len(at)
+        if not self.compress:
+            return self._attended_of(self._key_len(at), self.window)
+        near = self._attended_of(at.seq_len, self.window)
+        return near + self._attended_of(at.seq_len / self.compress, self.compress_top_k)
+
+    def _attended_of(self, keys: Num, limit: int) -> Num:
+        """Mean over the queries of what they see of so many keys, at most `limit` (0: all)."""
         if self.chunk:
             whole = np.floor(keys / self.chunk)
             rest = keys - whole * self.chunk
             mean = (whole * self.chunk**2 + rest**2) / keys
             return mean / 2.0 if self.causal else mean
         if self.cross or not self.causal:
-            return np.minimum(keys, 2.0 * self.window) if self.window else keys
-        if not self.window:
+            return np.minimum(keys, 2.0 * limit) if limit else keys
+        if not limit:
             return keys / 2.0
-        window = np.minimum(self.window, keys)
+        window = np.minimum(limit, keys)
         return window - window * window / (2.0 * keys)
 
     def model_flops(self, at: Shard) -> Num:
@@ -91,6 +102,8 @@ class Attention(Operator):
         kv_ways = np.minimum(at.tp, self.kv_heads)
         key_tokens = at.context_tokens if self.cross else at.tokens
         q = at.tokens * self.heads * self.qk_dim / at.tp
+        if self.compress:
+            key_tokens = key_tokens * (1.0 + 1.0 / self.compress)
         k = key_tokens * self.kv_heads * self.qk_dim / kv_ways
         v = key_tokens * self.kv_heads * self.v_dim / kv_ways
         return q, k, v

@@ -173,11 +173,16 @@ class GroupedLinear(Operator):
     out_features: int
     split: Literal["column", "row"] = "column"
     bias: bool = False
+    idle_experts: int = 0
+    """Further experts whose weights are stored and never run (those of LongCat-Flash's identity experts)."""
 
     def parameters(self) -> tuple[ParameterGroup, ...]:
         """Experts x in x out."""
-        weight = self.experts * self.in_features * self.out_features
-        found = [ParameterGroup(f"{self.name}.weight", weight, Split.EXPERT)]
+        each = self.in_features * self.out_features
+        found = [ParameterGroup(f"{self.name}.weight", self.experts * each, Split.EXPERT)]
+        if self.idle_experts:
+            idle = self.idle_experts * each
+            found.append(ParameterGroup(f"{self.name}.idle", idle, Split.EXPERT, matrix=False))
         if self.bias:
             found.append(
                 ParameterGroup(

@@ -86,6 +86,11 @@ class LatentAttentionShape(Frozen):
     top_k: Width = 0
     index_heads: Width = 0
     index_dim: Width = 0
+    sinks: bool = False
+    gate: Width = 0
+    """Sigmoid gates on the output: 0 none, 1 per head, v_dim one per feature."""
+    fused_gate: bool = False
+    """The gate comes out of the queries' up-projection, which reads a latent of twice the rank (A.X K2)."""
 
 
 def attention_branch(shape: AttentionShape, hidden: int, source: str) -> Branch:
@@ -200,10 +205,28 @@ def latent_attention_branch(shape: LatentAttentionShape, hidden: int, source: st
             v_dim=shape.v_dim,
             window=shape.top_k,
             dropout=shape.dropout,
+            sinks=shape.sinks,
         ),
-        row("proj", "core_attention", heads * shape.v_dim, hidden, shape.bias),
     ]
+    if shape.gate:
+        found += _latent_gate(shape, source, hidden)
+    found.append(row("proj", found[-1].name, heads * shape.v_dim, hidden, shape.bias))
     return Branch(tuple(found), ("proj",))
+
+
+def _latent_gate(shape: LatentAttentionShape, source: str, hidden: int) -> tuple[Operator, ...]:
+    """Gates from the stream, unless they came with the queries, and sigmoid(gate) x output."""
+    gates = "q_up" if shape.fused_gate else "attn_gate"
+    applied = Activation(
+        name="gated_attention",
+        inputs=("core_attention", gates) if shape.gate > 1 else ("core_attention",),
+        function="sigmoid",
+        width=shape.heads * shape.v_dim,
+        gated=shape.gate > 1,
+    )
+    if shape.fused_gate:
+        return (applied,)
+    return (column("attn_gate", source, hidden, shape.heads * shape.gate), applied)
 
 
 def _latent_queries(shape: LatentAttentionShape, hidden: int, source: str) -> list[Operator]:
@@ -211,10 +234,13 @@ def _latent_queries(shape: LatentAttentionShape, hidden: int, source: str) -> li
     features = shape.heads * (shape.nope_dim + shape.rope_dim)
     if not shape.q_lora_rank:
         return [column("q_up", source, hidden, features)]
+    read = shape.q_lora_rank
+    if shape.fused_gate:
+        read, features = 2 * read, features + shape.heads * shape.gate
     return [
         replicated("q_down", source, hidden, shape.q_lora_rank, shape.bias),
         Norm(name="q_norm", inputs=("q_down",), width=shape.q_lora_rank),
-        column("q_up", "q_norm", shape.q_lora_rank, features),
+        column("q_up", "q_norm", read, features),
     ]
 
 

@@ -39,6 +39,8 @@ class MoeShape(Frozen):
     """A bias of the router's scores that is a parameter (gpt-oss; the correction bias of ERNIE, AFMoE)."""
     expert_bias: bool = False
     """Biases inside the routed experts (gpt-oss)."""
+    identities: Width = 0
+    """Further experts that hand their input on; the first linear stores weights for them too (LongCat-Flash)."""
 
 
 def mlp_branch(shape: MlpShape, hidden: int, source: str, prefix: str = "") -> Branch:
@@ -78,7 +80,7 @@ def moe_branch(shape: MoeShape, hidden: int, source: str) -> Branch:
             name="router",
             inputs=(source,),
             hidden=hidden,
-            experts=shape.experts,
+            experts=shape.experts + shape.identities,
             top_k=shape.top_k,
             bias=shape.router_bias,
             shared_gate=shape.shared_gate,
@@ -115,6 +117,7 @@ def _expert_operators(shape: MoeShape, routed: int, source: str) -> tuple[Operat
             in_features=routed,
             out_features=out_features,
             bias=shape.expert_bias,
+            idle_experts=shape.identities,
         ),
         activation("expert_act", up, shape, expert_top_k=top_k),
         GroupedLinear(

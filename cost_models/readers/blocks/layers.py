@@ -35,6 +35,10 @@ SCOPES: dict[str, tuple[str, ...]] = {
 give it up as well."""
 
 
+AGAIN = "_2"
+"""Ends the names of a second sub-layer of one sort in one layer."""
+
+
 def layer_kind(
     name: str, operators: Sequence[Operator], boundary_width: int, *, cut_after: bool = True
 ) -> LayerKind:
@@ -42,7 +46,8 @@ def layer_kind(
     present = {operator.name for operator in operators}
     scopes = []
     for scope, members in SCOPES.items():
-        found = tuple(member for member in members if member in present)
+        both = (*members, *(member + AGAIN for member in members))
+        found = tuple(member for member in both if member in present)
         if found and not (scope == "mla_up_proj" and "kv_up" not in present):
             scopes.append(RecomputeScope(name=scope, operators=found, gives_up=_given_up(scope, found)))
     known: tuple[AnyOperator, ...] = tuple(operators)  # type: ignore[arg-type]
@@ -54,7 +59,8 @@ def layer_kind(
 def _given_up(scope: str, operators: tuple[str, ...]) -> tuple[str, ...]:
     """Outputs that a scope drops: its operators' own, for the up-projections the queries, keys and values."""
     if scope == "mla_up_proj":
-        return ("q", "k", "v")
+        again = tuple(name + AGAIN for name in ("q", "k", "v") if operators[-1].endswith(AGAIN))
+        return ("q", "k", "v", *again)
     return operators if scope in ("moe_act", "layernorm") else ()
 
 

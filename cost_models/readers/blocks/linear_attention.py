@@ -34,6 +34,8 @@ class DeltaAttentionShape(Frozen):
     head_dim: Size
     kernel_size: Size = 4
     chunk: Size = 64
+    full_rank: bool = False
+    """Decay and output gate straight from the stream, not through head_dim features each (Ling 3)."""
 
 
 class LightningShape(Frozen):
@@ -91,8 +93,7 @@ def delta_attention_branch(shape: DeltaAttentionShape, hidden: int, source: str)
     found: tuple[Operator, ...] = (
         Linear(name="in_proj", inputs=(source,), in_features=hidden, parts=parts),
         *_short_convolution(3 * width, shape.kernel_size),
-        replicated("decay_down", source, hidden, dim),
-        column("decay_up", "decay_down", dim, width),
+        *_projection(shape, hidden, source, "decay"),
         LinearAttention(
             name="delta_rule",
             inputs=("q", "k", "v"),
@@ -106,14 +107,24 @@ def delta_attention_branch(shape: DeltaAttentionShape, hidden: int, source: str)
             by_feature=True,
         ),
         Norm(name="gated_norm", inputs=("delta_rule",), width=dim, groups=heads, sharded=True),
-        replicated("gate_down", source, hidden, dim),
-        column("gate_up_proj", "gate_down", dim, width),
+        *_projection(shape, hidden, source, "output_gate"),
         Activation(
-            name="gate", inputs=("gated_norm", "gate_up_proj"), function="sigmoid", width=width, gated=True
+            name="gate", inputs=("gated_norm", "output_gate_up"), function="sigmoid", width=width, gated=True
         ),
         row("out_proj", "gate", width, hidden),
     )
     return Branch(found, ("out_proj",))
+
+
+def _projection(shape: DeltaAttentionShape, hidden: int, source: str, name: str) -> tuple[Operator, ...]:
+    """A number for each feature of each head, through head_dim features unless `full_rank`."""
+    width = shape.heads * shape.head_dim
+    if shape.full_rank:
+        return (column(f"{name}_up", source, hidden, width),)
+    return (
+        replicated(f"{name}_down", source, hidden, shape.head_dim),
+        column(f"{name}_up", f"{name}_down", shape.head_dim, width),
+    )
 
 
 def _short_convolution(channels: int, kernel_size: int) -> tuple[Operator, ...]:

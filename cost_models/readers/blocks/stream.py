@@ -1,12 +1,12 @@
 """The residual stream and what sub-layers share: norm, branch, residual; embedding and head at its ends."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from cost_models.operators import CrossEntropy, Embedding, Linear, LmHead, Norm, Residual
+from cost_models.operators import CrossEntropy, Embedding, Linear, LmHead, Norm, Residual, Scale
 from cost_models.operators.base import Operator
 from cost_models.operators.linear import Part
 
@@ -105,6 +105,24 @@ def replicated(name: str, source: str, in_features: int, features: int, bias: bo
     return Linear(
         name=name, inputs=(source,), in_features=in_features, parts=(part,), split="replicated", bias=bias
     )
+
+
+def renamed(operators: Sequence[Operator], suffix: str, source: str) -> tuple[Operator, ...]:
+    """The same operators under other names, so that a layer can hold them twice; `source` keeps its name."""
+    return tuple(
+        each.model_copy(
+            update={
+                "name": each.name + suffix,
+                "inputs": tuple(read if read == source else read + suffix for read in each.inputs),
+            }
+        )
+        for each in operators
+    )
+
+
+def scalars(name: str, count: int) -> Scale:
+    """So many learned numbers inside another operator: stored and updated, too few to cost time."""
+    return Scale(name=name, inputs=(), width=1, weights=count)
 
 
 def embedding(vocab_size: int, width: int, tie: str = "", dropout: bool = False) -> Embedding:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from cost_models.errors import InvalidModel, UnknownModelFamily
+from cost_models.readers.huggingface.architectures import ARCHITECTURES
 from cost_models.readers.huggingface.registry import (
-    ARCHITECTURES,
     COMPOSITE,
     FAMILIES,
     SAME_CLASS,

@@ -62,6 +62,8 @@ class Parts:
     """The embedding layer, where it is more than a token table."""
     last: Sequence[Operator] = field(default=())
     """The head layer, where it is more than norm, matrix and loss."""
+    boundary: int = 0
+    """Features handed from layer to layer, where they are more than the stream's."""
 
 
 def read_decoder(config: Config, name: str, layers: int = 0) -> Decoder:
@@ -163,10 +165,11 @@ def assemble(config: Config, decoder: Decoder, stream: Stream, parts: Parts) -> 
     head_tie = decoder.embedding_tie or (HEAD_TIE if parts.mtp_layers else "")
     table_tie = EMBEDDING_TIE if parts.mtp_layers else decoder.embedding_tie
     first = parts.first or (embedding(decoder.vocab, decoder.hidden, table_tie),)
-    kinds: dict[str, LayerKind] = {"embedding": layer_kind("embedding", first, decoder.hidden)}
+    width = parts.boundary or decoder.hidden
+    kinds: dict[str, LayerKind] = {"embedding": layer_kind("embedding", first, width)}
     for kind, operators in parts.kinds.items():
         if kind in parts.order:
-            kinds[kind] = layer_kind(kind, operators, decoder.hidden)
+            kinds[kind] = layer_kind(kind, operators, width)
     if parts.mtp_layers:
         kinds["mtp"] = layer_kind("mtp", parts.mtp, decoder.hidden, cut_after=False)
     last = parts.last or head(stream, decoder.vocab, head_tie, parts.soft_cap)

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from cost_models.errors import InvalidModel
 from cost_models.readers.huggingface import towers
+from cost_models.readers.huggingface.architectures import ARCHITECTURES
 from cost_models.readers.huggingface.common import refuse_tied
 from cost_models.readers.huggingface.config import Config, Default, options, sizes
-from cost_models.readers.huggingface.registry import ARCHITECTURES, find_reader
+from cost_models.readers.huggingface.registry import find_reader
 from cost_models.readers.huggingface.tower import Tower
 from cost_models.readers.huggingface.towers import TowerReader
 from cost_models.specs.model import Assumed, ModelSpec

@@ -21,6 +21,7 @@ from cost_models.specs.model import ModelSpec
 DEFAULTS: Mapping[str, Default] = {
     **DECODER_DEFAULTS,
     **sizes(
+        per_layer_config=None,
         vocab_size=262144,
         hidden_size=2304,
         intermediate_size=9216,
@@ -152,7 +153,7 @@ def _attention(config: Config, decoder: Decoder, types: tuple[str, ...], index: 
 def _heads(config: Config, decoder: Decoder, types: tuple[str, ...], kind: str) -> tuple[int, int]:
     """Head size and key/value heads of one type: from per_layer_config where it is stated."""
     base = (config.integer("head_dim"), decoder.kv_heads)
-    if config.listed("per_layer_config"):
+    if config.raw("per_layer_config") is not None:
         return _listed_heads(config, types, kind, base)
     if kind != "full":
         return base

@@ -72,7 +72,7 @@ def _read(config: Config, name: str) -> ModelSpec:
         function=config.text("hidden_act"),
         shared_width=config.integer("shared_intermediate_size", low=0) if shared else 0,
     )
-    attended = _attended(config, decoder.layers)
+    attended = attended_layers(config, decoder.layers)
     order = joined(("moe",) * decoder.layers, attended)
     shapes: dict[str, Shapes] = {
         kind: (_attention(config, decoder, word), moe)
@@ -97,9 +97,9 @@ def _attention(config: Config, decoder: Decoder, word: str) -> AttentionShape:
     )
 
 
-def _attended(config: Config, layers: int) -> tuple[str, ...]:
+def attended_layers(config: Config, layers: int) -> tuple[str, ...]:
     """`full` or `sliding`, and whether the layer's rotary base is 0, which leaves queries and keys unrotated."""
-    if config.family != "granitemoe_swa":
+    if not config.family.endswith("_swa"):
         return ("full",) * layers
     if config.listed("layer_types"):
         words = config.texts("layer_types", layers, ATTENTION_TYPES)

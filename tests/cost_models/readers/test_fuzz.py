@@ -47,8 +47,8 @@ def part(config, path):
 
 def drop(config, draw):
     for path in draw.sample(sorted(leaves(config)), k=min(draw.randint(1, 3), len(config))):
-        inner = part(config, path[:-1]) if path[0] in config else {}
-        inner.pop(path[-1], None) if isinstance(inner, dict) else None
+        if path in set(leaves(config)):  # not dropped with the object it was in
+            part(config, path[:-1]).pop(path[-1])
 
 
 def retype(config, draw):
