@@ -23,7 +23,7 @@ MODEL_B := --model deepseek-v3 --cluster dgx-h800:2048 --seq-len 4096 --global-b
 DEMO_A := planner plan $(MODEL_A) --precision bf16 --engine megatron
 DEMO_B := planner plan $(MODEL_B) --precision bf16 --engine megatron
 
-.PHONY: help demo test lint docs bench accuracy calibrate clean
+.PHONY: help demo test lint docs bench accuracy coverage calibrate clean
 
 help:
 	@echo "make demo   set up the core and plan two well-known models"
@@ -31,6 +31,7 @@ help:
 	@echo "make lint   the same without the tests"
 	@echo "make bench  speed measurements; wants an idle machine"
 	@echo "make accuracy   predict the published runs and write docs/accuracy.md"
+	@echo "make coverage   read every counted config and write docs/model_coverage.md"
 	@echo "make calibrate  the same, after fitting the scales in profiles/efficiency to them"
 	@echo "make clean  remove .venv and every cache"
 
@@ -56,6 +57,9 @@ bench: $(VENV)/.stamp-test
 
 accuracy: $(VENV)/.stamp-test
 	$(BIN)/python -m planner.validation
+
+coverage: $(VENV)/.stamp-test
+	$(BIN)/python -m planner.validation.coverage
 
 calibrate: $(VENV)/.stamp-test
 	$(BIN)/python -m planner.validation --write-scales

@@ -1,6 +1,8 @@
 """What is known by name: devices, cluster presets, models and engines, with where each figure comes from."""
 
 from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 from cost_models.engines import ENGINES
@@ -12,6 +14,7 @@ from cost_models.profiles import (
     load_device,
     load_preset,
     model_config,
+    profiles_root,
 )
 from cost_models.suggest import did_you_mean
 
@@ -84,10 +87,39 @@ def _cluster(name: str) -> Entry:
 
 
 def _model_line(name: str) -> Entry:
+    """Counts come from a table beside the configs: reading every config takes too long for a list."""
     config = model_config(name)
     architectures = config.get("architectures")
     architecture = architectures[0] if isinstance(architectures, list) and architectures else None
-    return {"name": name, "family": config.get("model_type"), "architecture": architecture}
+    parameters, active = model_counts(profiles_root()).get(name, (None, None))
+    return {
+        "name": name,
+        "family": config.get("model_type"),
+        "parameters": parameters,
+        "active_parameters": active,
+        "architecture": architecture,
+    }
+
+
+@cache
+def model_counts(root: Path) -> Mapping[str, tuple[int, int]]:
+    """(Parameters, active parameters) of each model of the catalog, as `make coverage` wrote them."""
+    rows = _rows(root / "models" / "counts.tsv")
+    return {row["name"]: (int(row["parameters"]), int(row["active_parameters"])) for row in rows}
+
+
+def _model_source(name: str) -> Entry:
+    """Where a config was found, and the size that its authors state."""
+    found: Entry = {}
+    for row in _rows(profiles_root() / "models" / "sources.tsv"):
+        if row["name"] == name:
+            found = {key: value for key, value in row.items() if key != "name"}
+    return found
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    head, *lines = path.read_text(encoding="utf-8").splitlines()
+    return [dict(zip(head.split("\t"), line.split("\t"), strict=True)) for line in lines]
 
 
 def _model(name: str) -> Entry:
@@ -96,7 +128,7 @@ def _model(name: str) -> Entry:
     from planner.situation import resolve_model
 
     facts = inspect_model(resolve_model(CatalogModel(name=name)), None)
-    return _model_line(name) | facts | {"config": model_config(name)}
+    return _model_line(name) | facts | _model_source(name) | {"config": model_config(name)}
 
 
 def _engine_line(name: str) -> Entry:

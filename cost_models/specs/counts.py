@@ -48,6 +48,11 @@ def layer_parameters(kind: LayerKind) -> int:
     return _sum_groups(_groups(kind), set())
 
 
+def active_layer_parameters(kind: LayerKind) -> int:
+    """The same without the experts that a token is not routed to."""
+    return layer_parameters(kind) - _idle_of_kind(kind)
+
+
 def forward_flops(
     model: ModelSpec, seq_len: int = 0, *, decoder_seq_len: int = 0, image_size: int = 0, mtp: bool = False
 ) -> float:
@@ -133,12 +138,15 @@ def _unique(model: ModelSpec, layers: tuple[Layer, ...]) -> int:
 
 def _idle_experts(model: ModelSpec, layers: tuple[Layer, ...]) -> int:
     """Elements of the experts that a token is not routed to."""
+    return sum(layer.count * _idle_of_kind(model.kinds[layer.kind]) for layer in layers)
+
+
+def _idle_of_kind(kind: LayerKind) -> int:
     idle = 0
-    for layer in layers:
-        for operator in model.kinds[layer.kind].operators:
-            if isinstance(operator, GroupedLinear):
-                elements = sum(group.elements for group in operator.parameters())
-                idle += layer.count * (elements - elements * operator.top_k // operator.experts)
+    for operator in kind.operators:
+        if isinstance(operator, GroupedLinear):
+            elements = sum(group.elements for group in operator.parameters())
+            idle += elements - elements * operator.top_k // operator.experts
     return idle
 
 

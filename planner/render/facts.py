@@ -1,7 +1,6 @@
-"""Models, catalogs and validations for people, from their JSON objects."""
+"""Catalogs and validations for people, from their JSON objects."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import Any, Final
 
 from rich.console import Console
@@ -10,40 +9,11 @@ from rich.table import Table
 from cost_models.units import TERA, format_bytes, format_count
 from planner.render.console import make_console, plain, print_table, table
 
-COUNTS: Final = (
-    "parameters",
-    "trainable_parameters",
-    "active_parameters",
-    "embedding_parameters",
-    "mtp_parameters",
-)
 MAX_ROWS: Final = 60
 MAX_ENTRIES: Final = 8
-HIDDEN_IN_LISTS: Final = frozenset({"title", "precisions"})
+HIDDEN_IN_LISTS: Final = frozenset({"title", "precisions", "architecture"})
 NESTED_KEYS: Final = frozenset({"options", "config"})
 """Keys whose own keys get a row each."""
-
-
-def show_model(facts: Mapping[str, Any]) -> None:
-    """`planner inspect` for people."""
-    console = make_console()
-    console.print(f"[bold]{plain(facts['name'])}[/bold] ({plain(facts['family'])})")
-    counts = table("", "", "", header=False)
-    for key in COUNTS:
-        counts.add_row(f"[dim]{key.replace('_', ' ')}[/dim]", f"{facts[key]:>19,}", format_count(facts[key]))
-    per = "sample" if facts["seq_len"] is None else f"token at sequence {facts['seq_len']:,}"
-    counts.add_row("[dim]forward FLOPs[/dim]", f"{facts['forward_flops_per_token']:>19.4g}", f"per {per}")
-    console.print(counts)
-    made = table("layers", "kind", "parameters each", right=("parameters each",))
-    for kind, same in groupby(facts["layers"], key=lambda layer: layer["kind"]):
-        run = list(same)
-        first, last = run[0]["index"], run[-1]["index"]
-        made.add_row(
-            f"{first}" if first == last else f"{first}-{last}", plain(kind), f"{run[0]['parameters']:,}"
-        )
-    print_table(console, made, "Layers")
-    for assumed in facts["assumed"]:
-        console.print(f"[dim]assumed[/dim] {plain(assumed['key'])} = {plain(assumed['value'])}")
 
 
 def show_catalog(kind: str, name: str | None, payload: Mapping[str, Any]) -> None:
@@ -127,8 +97,8 @@ def _measure(key: str, value: Any) -> str:
 def _cell(column: str, value: Any) -> str:
     if value is None:
         return ""
-    if column.endswith("_bytes"):
-        return format_bytes(value)
+    if column.endswith(("_bytes", "parameters")):
+        return format_bytes(value) if column.endswith("_bytes") else format_count(value)
     if column.endswith("_bytes_per_s"):
         return f"{value / TERA:,.2f} TB/s"
     if column.endswith("_flops"):
