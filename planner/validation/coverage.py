@@ -21,9 +21,9 @@ from planner.validation.oracle import OracleRow, differences, oracle_rows
 HEAD: Final = """# Model coverage
 
 Written by `make coverage` from the counted configs of `tests/data/oracle.jsonl.gz`: models that the transformers
-library built without memory, each parameter once, and a few published totals. A row is exact when the parameters in total, the
-active ones, those of the embedding, and those of every layer by stack are equal to the last one, and no two layers that
-differ (in window, rotation, experts, mixer) are taken for one kind. `make test` holds every row to it.
+library built without memory, each parameter once, and a few published totals. A row is exact when the parameters in
+total, the active ones, those of the embedding, and those of every layer by stack are equal to the last one, and no two
+layers that differ (in window, rotation, experts, mixer) are taken for one kind. `make test` holds every row to it.
 
 """
 EXACT: Final = "exact"
