@@ -6,7 +6,7 @@ On a CPU device the host's memory is the device's, so offload changes nothing th
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy
 
 from cost_models.errors import BadInput
@@ -36,27 +36,18 @@ class HostCopies:
     """fp32 copies of device tensors on the host, which an optimizer updates there (Ren et al. 2021, section 4.1)."""
 
     def __init__(self, resident: Sequence[Tensor]) -> None:
-        self.targets = [_host_parameter(tensor) for tensor in resident]
+        self.masters = [_host(tensor.detach().float()) for tensor in resident]
+        self.gradients = [_host(torch.zeros_like(master)) for master in self.masters]
 
     def load_gradients(self, gradients: Sequence[Tensor]) -> None:
-        """Bring the device's gradients to the host, all copies at once."""
-        for target, gradient in zip(self.targets, gradients, strict=True):
-            assert target.grad is not None
-            target.grad.copy_(gradient, non_blocking=True)
-        torch.cuda.synchronize()
-
-    def store(self, resident: Sequence[Tensor]) -> None:
-        """Bring the updated values back to the device."""
-        for target, tensor in zip(self.targets, resident, strict=True):
-            tensor.copy_(target.detach(), non_blocking=True)
+        """Bring the device's gradients to the host, and wait for them: the host computes next."""
+        for target, gradient in zip(self.gradients, gradients, strict=True):
+            target.copy_(gradient, non_blocking=True)
+        if torch.cuda.is_available():
+            torch.cuda.current_stream().synchronize()
 
 
-def _host_parameter(tensor: Tensor) -> nn.Parameter:
-    pinned = tensor.device.type == "cuda"
-    target = nn.Parameter(_pinned(tensor.detach().to("cpu", torch.float32), pinned))
-    target.grad = _pinned(torch.zeros_like(target, requires_grad=False), pinned)
-    return target
-
-
-def _pinned(tensor: Tensor, pinned: bool) -> Tensor:
-    return tensor.pin_memory() if pinned else tensor
+def _host(tensor: Tensor) -> Tensor:
+    """A copy in the host's memory, pinned where there is a GPU to copy to."""
+    tensor = tensor.to("cpu", copy=True)
+    return tensor.pin_memory() if torch.cuda.is_available() else tensor

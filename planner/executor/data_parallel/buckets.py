@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from cost_models.specs.job import Optimizer as Kind
 from planner.executor.data_parallel.base import DataParallel, DataParallelSettings
 from planner.executor.data_parallel.collectives import (
     all_gather,
@@ -22,12 +23,15 @@ from planner.executor.data_parallel.collectives import (
     shard_of,
 )
 from planner.executor.data_parallel.flat import FlatBucket, flatten, replace_parameters
-from planner.executor.data_parallel.layout import lay_out
+from planner.executor.data_parallel.layout import LayoutOptions, lay_out
+from planner.executor.data_parallel.matrices import BucketMatrices
 from planner.executor.data_parallel.records import local_of
 from planner.executor.data_parallel.ties import counted_here, sum_copies
 from planner.executor.mesh import Meshes
+from planner.executor.offload import HostCopies, offloads_optimizer
 from planner.executor.optimizers.build import build_optimizer
 from planner.executor.optimizers.schedule import build_schedule
+from planner.executor.optimizers.target import Target
 from planner.executor.precision import compute_dtype
 
 
@@ -35,20 +39,29 @@ class FlatDataParallel(DataParallel):
     """Parameters and gradients in flat buffers; states whole on every rank (ZeRO-0) or shared (ZeRO-1)."""
 
     def __init__(
-        self, chunks: Sequence[nn.Module], meshes: Meshes, settings: DataParallelSettings, *, shared: bool
+        self,
+        chunks: Sequence[nn.Module],
+        meshes: Meshes,
+        settings: DataParallelSettings,
+        *,
+        shared: bool,
+        offload: str = "none",
     ) -> None:
         super().__init__(chunks, meshes)
         self._group = meshes.data_group
         self._shared = shared and self._group.size() > 1
+        self._dtype = compute_dtype(settings.precision)
         self._overlap = settings.overlap
         self._buckets = self._flatten(settings)
         self._counts = [counted_here(bucket.records[0], self.ties, meshes) for bucket in self._buckets]
         self._next = 0
         self._works: list[Any] = []
-        self._targets = [self._target(bucket) for bucket in self._buckets]
-        self.optimizer = build_optimizer(self._targets, settings.optimizer)
+        self._masters = self._make_masters(offload)
+        targets = [target for index in range(len(self._buckets)) for target in self._targets(index, settings)]
+        self.optimizer = build_optimizer(targets, settings.optimizer, self._dtype)
         self.schedule = build_schedule(self.optimizer, settings.optimizer)
         self._watch_gradients()
+        self._cast_inputs()
 
     def start_step(self, num_micro_batches: int) -> None:
         """Zero the gradient buffers, which stay where they are."""
@@ -82,12 +95,13 @@ class FlatDataParallel(DataParallel):
         }
 
     def _flatten(self, settings: DataParallelSettings) -> list[FlatBucket]:
-        dtype = compute_dtype(settings.precision)
+        kind = settings.optimizer.kind
+        options = LayoutOptions(self._group.size(), settings.bucket_bytes, kind is Kind.MUON)
         numels = [local_of(parameter).numel() for parameter in self._parameters]
         buckets: list[FlatBucket] = []
         replaced: dict[nn.Parameter, nn.Parameter] = {}
-        for layout in lay_out(self.records, numels, self._group.size(), settings.bucket_bytes):
-            bucket, new = flatten(layout, self.records, self._parameters, dtype, self.meshes.tp)
+        for layout in lay_out(self.records, numels, options):
+            bucket, new = flatten(layout, self.records, self._parameters, self._dtype, self.meshes.tp)
             buckets.append(bucket)
             replaced |= new
         for module in self.modules:
@@ -99,14 +113,45 @@ class FlatDataParallel(DataParallel):
         """The part of a buffer that this rank's optimizer updates."""
         return shard_of(flat, self._group) if self._shared else flat
 
-    def _target(self, bucket: FlatBucket) -> nn.Parameter:
-        """What the optimizer sees of a bucket: the share itself, or its fp32 masters."""
-        share = self._share(bucket.first_masters)
-        is_master = bucket.weights.dtype is not bucket.first_masters.dtype
-        target = nn.Parameter(share.clone() if is_master else self._share(bucket.weights))
-        target.grad = self._share(bucket.gradients)
-        bucket.first_masters = bucket.weights
-        return target
+    def _make_masters(self, offload: str) -> list[Tensor]:
+        """What the optimizer updates of each bucket: the share of the weights itself, or fp32 copies of it."""
+        on_host = offloads_optimizer(offload, self.meshes.device_type)
+        self._host = (
+            HostCopies([self._share(bucket.first_masters) for bucket in self._buckets]) if on_host else None
+        )
+        masters = []
+        for index, bucket in enumerate(self._buckets):
+            if self._host is not None:
+                masters.append(self._host.masters[index])
+            elif bucket.weights is bucket.first_masters:
+                masters.append(self._share(bucket.weights))
+            else:
+                masters.append(self._share(bucket.first_masters).clone())
+            bucket.first_masters = bucket.weights  # frees the whole fp32 copy
+        return masters
+
+    def _targets(self, index: int, settings: DataParallelSettings) -> list[Target]:
+        """A bucket as the optimizer sees it: one flat tensor, or one tensor a parameter where shapes matter."""
+        bucket, master = self._buckets[index], self._masters[index]
+        gradient = self._host.gradients[index] if self._host else self._share(bucket.gradients)
+        pairs = [(master, gradient)]
+        matrices = None
+        if settings.optimizer.kind is Kind.ADAFACTOR:
+            pairs = list(zip(bucket.views(master), bucket.views(gradient), strict=True))
+        if settings.optimizer.kind is Kind.MUON and bucket.records[0].is_matrix:
+            group = self._group if self._group.size() > 1 else None
+            matrices = BucketMatrices(bucket, self.meshes.tp, group, shared=self._shared)
+        targets = [Target(nn.Parameter(values), matrices) for values, _ in pairs]
+        for target, (_, own) in zip(targets, pairs, strict=True):
+            target.parameter.grad = own
+        return targets
+
+    def _cast_inputs(self) -> None:
+        """Images come in fp32; a chunk of bf16 weights takes them in bf16."""
+        if self._dtype is torch.float32:
+            return
+        for module in self.modules:
+            module.register_forward_pre_hook(_to_dtype(self._dtype))
 
     def _watch_gradients(self) -> None:
         """Count gradients as they come, so that a bucket's reduction starts when its last one is there."""
@@ -155,11 +200,13 @@ class FlatDataParallel(DataParallel):
         return [*data, self.meshes.tp_group, self.meshes.pp_group]
 
     def _update(self) -> None:
+        shares = [self._share(bucket.weights) for bucket in self._buckets]
+        if self._host is not None:
+            self._host.load_gradients([self._share(bucket.gradients) for bucket in self._buckets])
         self.optimizer.step()
-        for bucket, target in zip(self._buckets, self._targets, strict=True):
-            share = self._share(bucket.weights)
-            if share.data_ptr() != target.data_ptr():
-                share.copy_(target)
+        for share, master in zip(shares, self._masters, strict=True):
+            if share.data_ptr() != master.data_ptr():
+                share.copy_(master, non_blocking=True)
         if self._shared:
             for work in [all_gather(bucket.weights, self._group) for bucket in self._buckets]:
                 work.wait()
@@ -172,3 +219,13 @@ class FlatDataParallel(DataParallel):
         for bucket, flat in zip(self._buckets, flats, strict=True):
             found |= bucket.full(flat, self.meshes.tp)
         return found
+
+
+def _to_dtype(dtype: torch.dtype) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...]]:
+    def cast(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(
+            each.to(dtype) if isinstance(each, Tensor) and each.is_floating_point() else each
+            for each in inputs
+        )
+
+    return cast

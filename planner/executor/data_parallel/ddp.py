@@ -11,12 +11,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from cost_models.specs.job import Optimizer as Kind
 from planner.executor.data_parallel.autocast import Autocast
 from planner.executor.data_parallel.base import DataParallel, DataParallelSettings
+from planner.executor.data_parallel.matrices import WholeMatrices
 from planner.executor.data_parallel.records import unpadded
 from planner.executor.mesh import Meshes
 from planner.executor.optimizers.build import build_optimizer
 from planner.executor.optimizers.schedule import build_schedule
+from planner.executor.optimizers.target import Target
 from planner.executor.precision import compute_dtype
 
 MEBIBYTE = 1024 * 1024
@@ -32,8 +35,17 @@ class Replicated(DataParallel):
             _replicate(Autocast.around(chunk, meshes.device_type, dtype), meshes, settings)
             for chunk in self.modules
         ]
-        self.optimizer = build_optimizer(self._parameters, settings.optimizer)
+        self.optimizer = build_optimizer(self._targets(settings), settings.optimizer, dtype)
         self.schedule = build_schedule(self.optimizer, settings.optimizer)
+
+    def _targets(self, settings: DataParallelSettings) -> list[Target]:
+        group = self.meshes.data_group if self.meshes.data_size > 1 else None
+        return [
+            Target(parameter, WholeMatrices(group, turn=index))
+            if settings.optimizer.kind is Kind.MUON and record.is_matrix
+            else Target(parameter)
+            for index, (record, parameter) in enumerate(zip(self.records, self._parameters, strict=True))
+        ]
 
     def start_step(self, num_micro_batches: int) -> None:
         """Zero the gradients, which are views of DDP's buckets after the first step."""
@@ -89,7 +101,10 @@ def _replicate(module: nn.Module, meshes: Meshes, settings: DataParallelSettings
     return replicated
 
 
-def _sum(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+def _sum(
+    group: dist.ProcessGroup,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]
+) -> torch.futures.Future[Tensor]:
     """The sum over ranks of a bucket, where DDP's own reduction would be the mean."""
     work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
     assert work is not None

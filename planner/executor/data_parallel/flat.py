@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from planner.executor.data_parallel.layout import Bucket, Place
-from planner.executor.data_parallel.records import ParameterRecord, as_dtensor, full_of, local_of
+from planner.executor.data_parallel.records import ParameterRecord, as_dtensor, local_of, unpadded, whole_of
 from planner.executor.precision import MASTER_DTYPE, REDUCE_DTYPE
 
 COPIED_MARKS = ("tie_name", "tensor_parallel_partial", "unpadded_rows")
@@ -40,7 +40,7 @@ class FlatBucket:
     def full(self, flat: Tensor, mesh: DeviceMesh) -> dict[str, Tensor]:
         """Copies of the whole tensors in a buffer by global name; collective over tensor-parallel ranks."""
         pairs = zip(self.records, self.views(flat), strict=True)
-        return {record.name: full_of(view, record, mesh).clone() for record, view in pairs}
+        return {record.name: unpadded(whole_of(view, record, mesh), record).clone() for record, view in pairs}
 
 
 def flatten(

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
+from cost_models.specs.job import Optimizer as Kind
 from planner.executor.data_parallel.base import DataParallel, DataParallelSettings
 from planner.executor.data_parallel.collectives import all_reduce_coalesced
+from planner.executor.data_parallel.matrices import RowMatrices, tp_rows
 from planner.executor.data_parallel.records import ParameterRecord, local_of, unpadded
 from planner.executor.data_parallel.ties import counted_here, sum_copies
 from planner.executor.data_parallel.units import units_of
@@ -23,6 +25,7 @@ from planner.executor.mesh import Meshes
 from planner.executor.offload import HostCopies, offloads_optimizer, sharding_policy
 from planner.executor.optimizers.build import build_optimizer
 from planner.executor.optimizers.schedule import build_schedule
+from planner.executor.optimizers.target import Target
 from planner.executor.precision import REDUCE_DTYPE, compute_dtype
 
 
@@ -43,12 +46,28 @@ class FullySharded(DataParallel):
             _shard(chunk, meshes, settings, reshard=reshard, offload=offload)
         self._parameters = _by_record(self.modules, self.records)
         self._counts = [counted_here(record, self.ties, meshes) for record in self.records]
-        # Storage may be padded at the first forward, so the views are taken anew for every step.
         self._views = [nn.Parameter(local_of(parameter)) for parameter in self._parameters]
-        self._host = HostCopies(self._views) if offloads_optimizer(offload, meshes.device_type) else None
-        targets = self._host.targets if self._host else self._views
-        self.optimizer = build_optimizer(targets, settings.optimizer)
+        on_host = offloads_optimizer(offload, meshes.device_type)
+        self._host = HostCopies([view.data for view in self._views]) if on_host else None
+        self.optimizer = build_optimizer(
+            self._targets(settings), settings.optimizer, compute_dtype(settings.precision)
+        )
         self.schedule = build_schedule(self.optimizer, settings.optimizer)
+
+    def _targets(self, settings: DataParallelSettings) -> list[Target]:
+        """The local shards, or their copies on the host, as the optimizer sees them."""
+        targets = []
+        for index, record in enumerate(self.records):
+            parameter, matrices = self._views[index], None
+            if self._host is not None:
+                parameter = nn.Parameter(self._host.masters[index])
+                parameter.grad = self._host.gradients[index]
+            if settings.optimizer.kind is Kind.MUON and record.is_matrix:
+                rows = tp_rows(record, self.meshes.tp)
+                group = self.meshes.shard.get_group()
+                matrices = RowMatrices(record, rows, self.meshes.tp, group, turn=index)
+            targets.append(Target(parameter, matrices))
+        return targets
 
     def start_step(self, num_micro_batches: int) -> None:
         """Drop the sharded gradients of the last step."""
@@ -109,14 +128,17 @@ class FullySharded(DataParallel):
     def _update(self) -> None:
         gradients = [self._gradient(index) for index in range(len(self.records))]
         for view, parameter, gradient in zip(self._views, self._parameters, gradients, strict=True):
+            # The first forward may have moved the shard to padded storage, so the view is taken anew.
             view.data = local_of(parameter)
             if self._host is None:
                 view.grad = gradient
-        if self._host is not None:
-            self._host.load_gradients(gradients)
+        if self._host is None:
+            self.optimizer.step()
+            return
+        self._host.load_gradients(gradients)
         self.optimizer.step()
-        if self._host is not None:
-            self._host.store([view.data for view in self._views])
+        for view, master in zip(self._views, self._host.masters, strict=True):
+            view.data.copy_(master, non_blocking=True)
 
 
 def _shard(

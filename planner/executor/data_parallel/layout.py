@@ -33,8 +33,17 @@ class _Open:
     numel: int
 
 
+@dataclass(frozen=True, slots=True)
+class LayoutOptions:
+    """Ranks that share a bucket evenly, its size, and whether matrices lie in buckets of their own."""
+
+    ranks: int
+    bucket_bytes: int
+    matrices_apart: bool = False
+
+
 def lay_out(
-    records: Sequence[ParameterRecord], numels: Sequence[int], ranks: int, bucket_bytes: int
+    records: Sequence[ParameterRecord], numels: Sequence[int], options: LayoutOptions
 ) -> list[Bucket]:
     """Buckets in the order in which a backward pass completes them: from the last parameter to the first.
 
@@ -42,11 +51,11 @@ def lay_out(
     each tied parameter has its own, so that its shard is the same slice on every rank that has a copy. A bucket is
     complete when its first parameter is; buckets hold `bucket_bytes` of fp32 gradients or one parameter.
     """
-    limit = max(bucket_bytes // FP32_BYTES, 1)
+    limit = max(options.bucket_bytes // FP32_BYTES, 1)
     open_buckets: dict[tuple[object, ...], _Open] = {}
     closed: list[_Open] = []
     for index in reversed(range(len(records))):
-        key = _kind(records[index], index)
+        key = (*_kind(records[index], index), options.matrices_apart and records[index].is_matrix)
         bucket = open_buckets.get(key)
         if bucket is not None and bucket.numel + numels[index] > limit:
             closed.append(open_buckets.pop(key))
@@ -57,7 +66,7 @@ def lay_out(
         bucket.numel += numels[index]
     closed.extend(open_buckets.values())
     closed.sort(key=lambda each: each.indices[-1], reverse=True)
-    return [_bucket(each.indices, numels, ranks) for each in closed]
+    return [_bucket(each.indices, numels, options.ranks) for each in closed]
 
 
 def _kind(record: ParameterRecord, index: int) -> tuple[object, ...]:

@@ -26,7 +26,7 @@ class ParameterRecord:
     rows: int
     """Rows of the model's own, where others pad a vocabulary; 0: all."""
     is_matrix: bool
-    """A hidden layer's matrix: two dimensions, neither of them the vocabulary."""
+    """A hidden layer's matrix, stack of matrices or convolution; not what stands in a table or a head."""
 
     @property
     def is_tp_sharded(self) -> bool:
@@ -37,8 +37,8 @@ class ParameterRecord:
 def describe(chunks: Sequence[nn.Module]) -> tuple[list[ParameterRecord], list[nn.Parameter]]:
     """Records and parameters of the chunks, in order; a parameter shared inside a chunk appears once."""
     pairs = [
-        (_record(name, index, parameter, is_vocabulary=_is_vocabulary(parameter, sizes)), parameter)
-        for index, (chunk, sizes) in enumerate(zip(chunks, map(_vocabularies, chunks), strict=True))
+        (_record(name, index, parameter, is_table=parameter in tables), parameter)
+        for index, (chunk, tables) in enumerate(zip(chunks, map(_tables, chunks), strict=True))
         for name, parameter in chunk.named_parameters()
         if parameter.requires_grad
     ]
@@ -51,12 +51,9 @@ def local_of(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def full_of(local: Tensor, record: ParameterRecord, mesh: DeviceMesh) -> Tensor:
+def whole_of(local: Tensor, record: ParameterRecord, tp: DeviceMesh) -> Tensor:
     """The whole tensor from tensor-parallel shards; collective over the mesh where there are any."""
-    if not record.is_tp_sharded:
-        return unpadded(local, record)
-    whole = as_dtensor(local, record, mesh)
-    return unpadded(whole.full_tensor(), record)
+    return as_dtensor(local, record, tp).full_tensor() if record.is_tp_sharded else local
 
 
 def as_dtensor(local: Tensor, record: ParameterRecord, mesh: DeviceMesh) -> DTensor:
@@ -72,16 +69,19 @@ def unpadded(whole: Tensor, record: ParameterRecord) -> Tensor:
     return whole[: record.rows] if record.rows else whole
 
 
-def _is_vocabulary(parameter: nn.Parameter, sizes: set[int]) -> bool:
-    return hasattr(parameter, "unpadded_rows") or parameter.shape[:1].numel() in sizes
+def _tables(chunk: nn.Module) -> set[nn.Parameter]:
+    """Parameters of embeddings and heads: those beside one that is divided by vocabulary, or as long as a table."""
+    parts = list(chunk.modules())
+    tables = {p for part in parts for p in part.parameters(recurse=False) if hasattr(p, "unpadded_rows")}
+    tables |= {p for part in parts if isinstance(part, nn.Embedding) for p in part.parameters()}
+    beside = {
+        p for part in parts if not tables.isdisjoint(own := set(part.parameters(recurse=False))) for p in own
+    }
+    lengths = {len(table) for table in tables}
+    return beside | {p for p in chunk.parameters() if p.ndim > 1 and len(p) in lengths}
 
 
-def _vocabularies(chunk: nn.Module) -> set[int]:
-    """Sizes of the token tables of a module that does not mark what is sharded by vocabulary."""
-    return {part.num_embeddings for part in chunk.modules() if isinstance(part, nn.Embedding)}
-
-
-def _record(name: str, chunk: int, parameter: nn.Parameter, *, is_vocabulary: bool) -> ParameterRecord:
+def _record(name: str, chunk: int, parameter: nn.Parameter, *, is_table: bool) -> ParameterRecord:
     placements: tuple[Placement, ...] = ()
     if isinstance(parameter.data, DTensor):
         placements = tuple(parameter.data.placements)
@@ -93,5 +93,5 @@ def _record(name: str, chunk: int, parameter: nn.Parameter, *, is_vocabulary: bo
         tp_placements=placements,
         is_partial=getattr(parameter, "tensor_parallel_partial", False),
         rows=getattr(parameter, "unpadded_rows", 0),
-        is_matrix=parameter.ndim == 2 and not is_vocabulary,
+        is_matrix=parameter.ndim > 1 and not is_table,
     )

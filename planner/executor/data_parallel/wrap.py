@@ -10,6 +10,7 @@ from planner.executor.data_parallel.base import DataParallel, DataParallelSettin
 from planner.executor.data_parallel.buckets import FlatDataParallel
 from planner.executor.data_parallel.ddp import Replicated
 from planner.executor.data_parallel.fsdp import FullySharded
+from planner.executor.data_parallel.server import ParameterServer
 from planner.executor.mesh import Meshes
 
 
@@ -24,7 +25,9 @@ def wrap(
     if engine == "ddp" and zero == 0:
         return Replicated(chunks, meshes, settings)
     if engine == "torch" and zero <= 1:
-        return FlatDataParallel(chunks, meshes, settings, shared=zero == 1)
+        return FlatDataParallel(chunks, meshes, settings, shared=zero == 1, offload=strategy.offload)
+    if engine == "parameter_server" and zero == 0:
+        return ParameterServer(chunks, meshes, settings)
     if engine in ("torch", "fsdp2") and zero >= 2:
         return FullySharded(chunks, meshes, settings, reshard=zero == 3, offload=strategy.offload)
     raise BadInput(

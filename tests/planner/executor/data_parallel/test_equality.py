@@ -20,6 +20,8 @@ CASES = {
     "torch-zero1-tp2-sp": Case(strategy(dp_shard=2, tp=2, zero=1, sp=True), tied=True),
     "torch-zero0-pp2-tied": Case(strategy(dp_shard=2, pp=2), tied=True),
     "torch-zero1-pp2-tied": Case(strategy(dp_shard=2, pp=2, zero=1), tied=True),
+    "parameter-server-2": Case(strategy(dp_shard=2), engine="parameter_server", tied=True),
+    "parameter-server-4": Case(strategy(dp_shard=4), engine="parameter_server"),
     "fsdp2-zero2-2": Case(strategy(dp_shard=2, zero=2), engine="fsdp2"),
     "fsdp2-zero3-2": Case(strategy(dp_shard=2, zero=3), engine="fsdp2", tied=True),
     "fsdp2-zero3-4": Case(strategy(dp_shard=4, zero=3), engine="fsdp2"),
