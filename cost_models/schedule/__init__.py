@@ -13,7 +13,7 @@ from cost_models.schedule.durations import PipelineDurations
 from cost_models.schedule.in_flight import InFlight, in_flight
 from cost_models.schedule.names import ScheduleName
 from cost_models.schedule.operations import operations
-from cost_models.schedule.placement import num_stages, stage_of, stage_table
+from cost_models.schedule.placement import num_stages, rank_of_stage, stage_of, stage_table
 from cost_models.schedule.rank_list import Operation, Phase
 from cost_models.schedule.rules import (
     IllegalScheduleError,
@@ -43,6 +43,7 @@ __all__ = [
     "operations",
     "rank_bound",
     "rank_bound_with_tail",
+    "rank_of_stage",
     "schedule_violations",
     "simulate",
     "simulate_operations",

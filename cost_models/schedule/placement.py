@@ -25,6 +25,15 @@ def stage_of(schedule: ScheduleName, p: int, rank: int, chunk: int) -> int:
     return chunk * p + rank
 
 
+def rank_of_stage(schedule: ScheduleName, p: int, stage: int, direction: int = 0) -> int:
+    """Rank that holds a global stage; `direction` is the chunk number of dualpipe, which holds each stage twice."""
+    if schedule in _V_SHAPED:
+        return stage if stage < p else 2 * p - 1 - stage
+    if schedule is ScheduleName.DUALPIPE:
+        return stage if direction == 0 else p - 1 - stage
+    return stage % p
+
+
 def num_stages(schedule: ScheduleName, p: int, v: int) -> int:
     """Stages that the model is cut into: p v, but p where two chunks hold copies of the same stages."""
     return p if schedule is ScheduleName.DUALPIPE else p * v

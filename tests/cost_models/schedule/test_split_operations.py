@@ -7,6 +7,7 @@ from cost_models.schedule import (
     ScheduleName,
     num_stages,
     operations,
+    rank_of_stage,
     schedule_violations,
     stage_of,
     stage_table,
@@ -103,6 +104,11 @@ def test_stages_of_the_schedules():
         num_stages(schedule, 4, 2) for schedule in (ScheduleName.INTERLEAVED, ZB_V, DUALPIPE_V, DUALPIPE)
     ]
     assert counts == [8, 8, 8, 4]
+    for schedule in ScheduleName:
+        for rank in range(4):
+            for chunk in range(2):
+                stage = stage_of(schedule, 4, rank, chunk)
+                assert rank_of_stage(schedule, 4, stage, chunk) == rank
 
 
 def _held(listed):

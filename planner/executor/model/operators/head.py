@@ -2,15 +2,15 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from cost_models.operators import ClassLoss, CrossEntropy, LmHead
 from planner.executor.model.operators.site import Site
 from planner.executor.model.parameters import Initial, zeros
 from planner.executor.model.tensor_parallel import local
+from planner.executor.weight_gradients import CanDefer, linear
 
 
-class LmHeadModule(nn.Module):
+class LmHeadModule(CanDefer):
     """Logits of the rank's part of the padded vocabulary."""
 
     def __init__(self, operator: LmHead, site: Site) -> None:
@@ -28,7 +28,7 @@ class LmHeadModule(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[B, S, H] -> [B, S, vocabulary (/ tp)]."""
         first = local(getattr(self, self.biases[0])) if self.biases else None
-        logits = functional.linear(x, local(self.weight), first)
+        logits = linear(x, local(self.weight), first, self.weight_gradients)
         for name in self.biases[1:]:
             logits = logits + local(getattr(self, name))
         return logits if self.scale == 1.0 else logits * self.scale

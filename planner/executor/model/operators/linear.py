@@ -1,15 +1,15 @@
 """Linear layers: column-parallel, row-parallel and replicated, one parameter per part."""
 
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
 from cost_models.operators import Linear
 from planner.executor.model.operators.site import Site
 from planner.executor.model.parameters import Initial, zeros
 from planner.executor.model.tensor_parallel import leave, local
+from planner.executor.weight_gradients import CanDefer, linear
 
 
-class LinearModule(nn.Module):
+class LinearModule(CanDefer):
     """One output per part. A column-parallel one takes a tensor that has entered the region; a row-parallel one leaves
     it, and adds its bias once after the sum."""
 
@@ -43,8 +43,8 @@ class LinearModule(nn.Module):
         weight = local(getattr(self, name))
         bias = local(getattr(self, bias_name(name))) if biased else None
         if self.split != "row" or self.tp.size == 1:
-            return functional.linear(x, weight, bias)
-        out = leave(functional.linear(x, weight), self.tp)
+            return linear(x, weight, bias, self.weight_gradients)
+        out = leave(linear(x, weight, None, self.weight_gradients), self.tp)
         return out if bias is None else out + bias
 
 
