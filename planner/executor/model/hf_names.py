@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from cost_models.errors import BadInput
@@ -31,10 +32,10 @@ class Source:
         if self.layout == "by_head":
             sizes = [size // self.heads for size in self.sizes]
             by_head = tensor.reshape(self.heads, sum(sizes), *tensor.shape[1:])
-            return by_head.split(sizes, 1)[self.index].reshape(-1, *tensor.shape[1:])
+            return torch.split_with_sizes(by_head, sizes, 1)[self.index].reshape(-1, *tensor.shape[1:])
         if self.layout in ("concat", "concat_transposed", "experts") and self.sizes:
             dim = 1 if self.layout == "experts" else 0
-            return tensor.split_with_sizes(list(self.sizes), dim)[self.index]  # type: ignore[no-untyped-call]
+            return torch.split_with_sizes(tensor, list(self.sizes), dim)[self.index]
         return tensor
 
 

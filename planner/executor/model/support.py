@@ -1,11 +1,12 @@
 """Which operators and settings of a model can be built, so that a run is refused by name before it is launched."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from cost_models.operators.base import Operator
 from cost_models.specs.model import ModelSpec, Role
 from planner.executor.model.operators.functions import FUNCTIONS
 from planner.executor.model.semantics import ROPE_PREFIXES
+from planner.executor.model.wiring import Regions, wire
 
 FAMILIES = frozenset(
     {
@@ -40,6 +41,7 @@ ROUTERS = frozenset({"softmax", "sigmoid", "softmax_of_top_k"})
 SETTINGS = frozenset(
     {
         "activation",
+        "activation_limit",
         "attention_gate",
         "attention_multiplier",
         "attention_scaled",
@@ -85,10 +87,21 @@ def unsupported_operators(model: ModelSpec) -> tuple[str, ...]:
     if len(model.stacks) > 1:
         found.append("several stacks (" + ", ".join(stack.name for stack in model.stacks) + ")")
     for kind in dict.fromkeys(layer.kind for layer in model.layers if layer.role is not Role.MTP):
-        for operator in model.kinds[kind].operators:
+        operators = model.kinds[kind].operators
+        for operator in operators:
             found += _operator(operator)
+        found += _wiring(kind, operators)
     found += _settings(model)
     return tuple(dict.fromkeys(found))
+
+
+def _wiring(kind: str, operators: Sequence[Operator]) -> list[str]:
+    """Tensors that an operator reads and none writes."""
+    try:
+        wire(operators, Regions(tensor_parallel=True))
+    except KeyError as error:
+        return [f"layers of kind {kind} (they read {error.args[0]!r}, which none of their operators writes)"]
+    return []
 
 
 def _operator(operator: Operator) -> list[str]:
@@ -99,9 +112,10 @@ def _operator(operator: Operator) -> list[str]:
         ("cross", "cross-attention"),
         ("relative_buckets", "relative position buckets"),
         ("on_context", "keys and values of another stack"),
-        ("position_width", "positions wider than the table"),
     )
     found = [text for name, text in features if getattr(operator, name, False)]
+    if getattr(operator, "position_width", 0) not in (0, getattr(operator, "width", 0)):
+        found.append("positions wider than the table")
     function = getattr(operator, "function", None)
     if function is not None and function not in FUNCTIONS:
         found.append(f"activation function {function}")

@@ -8,6 +8,9 @@ from cost_models.operators import Activation, Residual
 from planner.executor.model.operators.functions import FUNCTIONS
 from planner.executor.model.operators.site import Site
 
+STEEPNESS = 1.702
+"""Factor inside the sigmoid that approximates GELU (Hendrycks and Gimpel 2016, section 2)."""
+
 
 class ActivationModule(nn.Module):
     """f(x), or f(gate) x up; a sigmoid gate stands second (gate of an attention output)."""
@@ -17,6 +20,7 @@ class ActivationModule(nn.Module):
         self.function = FUNCTIONS[operator.function]
         self.gated = operator.gated
         self.gate_last = operator.function == "sigmoid"
+        self.limit = site.semantics.number("activation_limit", 0.0)
 
     def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
         """Features of one tensor (halved where it holds both), or of two."""
@@ -24,8 +28,15 @@ class ActivationModule(nn.Module):
             return self.function(x)
         if other is None:
             x, other = x.chunk(2, -1)
+        if self.limit:
+            return self._limited(x, other)
         gate, value = (other, x) if self.gate_last else (x, other)
         return self.function(gate) * value
+
+    def _limited(self, gate: Tensor, up: Tensor) -> Tensor:
+        """gpt-oss (2025): both halves are bounded, the gate's sigmoid is steeper, and one is added to the other half."""
+        gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit)
+        return (up + 1.0) * gate * torch.sigmoid(STEEPNESS * gate)
 
 
 class ResidualModule(nn.Module):
