@@ -193,6 +193,8 @@ def _plain(operator: Operator, to: Shrinkage, sizes: _Sizes) -> dict[str, Any]:
         found["vocab_size"] = _vocabulary(getattr(operator, "vocab_size", 0), to)
     if getattr(operator, "positions", 0):
         found["positions"] = to.seq_len + 2  # room for tables that start at an offset (OPT)
+    if getattr(operator, "position_width", 0):
+        found["position_width"] = sizes.of(getattr(operator, "position_width", 0))
     for name in ("top_k", "expert_top_k"):
         if getattr(operator, name, 0):
             found[name] = min(getattr(operator, name), TOP_K)

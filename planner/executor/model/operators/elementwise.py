@@ -34,7 +34,7 @@ class ActivationModule(nn.Module):
         return self.function(gate) * value
 
     def _limited(self, gate: Tensor, up: Tensor) -> Tensor:
-        """gpt-oss (2025): both halves are bounded, the gate's sigmoid is steeper, and one is added to the other half."""
+        """gpt-oss (2025): bounded halves, a steeper sigmoid in the gate, and one added to the other half."""
         gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit)
         return (up + 1.0) * gate * torch.sigmoid(STEEPNESS * gate)
 
