@@ -29,6 +29,7 @@ from planner.executor.data_parallel.records import local_of
 from planner.executor.data_parallel.ties import counted_here, sum_copies
 from planner.executor.mesh import Meshes
 from planner.executor.offload import HostCopies, offloads_optimizer
+from planner.executor.optimizers.adam8bit import BLOCK_ELEMENTS
 from planner.executor.optimizers.build import build_optimizer
 from planner.executor.optimizers.schedule import build_schedule
 from planner.executor.optimizers.target import Target
@@ -96,7 +97,12 @@ class FlatDataParallel(DataParallel):
 
     def _flatten(self, settings: DataParallelSettings) -> list[FlatBucket]:
         kind = settings.optimizer.kind
-        options = LayoutOptions(self._group.size(), settings.bucket_bytes, kind is Kind.MUON)
+        options = LayoutOptions(
+            self._group.size(),
+            settings.bucket_bytes,
+            alignment=BLOCK_ELEMENTS if kind is Kind.ADAM8BIT else 1,
+            matrices_apart=kind is Kind.MUON,
+        )
         numels = [local_of(parameter).numel() for parameter in self._parameters]
         buckets: list[FlatBucket] = []
         replaced: dict[nn.Parameter, nn.Parameter] = {}
@@ -139,12 +145,16 @@ class FlatDataParallel(DataParallel):
         if settings.optimizer.kind is Kind.ADAFACTOR:
             pairs = list(zip(bucket.views(master), bucket.views(gradient), strict=True))
         if settings.optimizer.kind is Kind.MUON and bucket.records[0].is_matrix:
-            group = self._group if self._group.size() > 1 else None
+            group = self._matrix_group()
             matrices = BucketMatrices(bucket, self.meshes.tp, group, shared=self._shared)
         targets = [Target(nn.Parameter(values), matrices) for values, _ in pairs]
         for target, (_, own) in zip(targets, pairs, strict=True):
             target.parameter.grad = own
         return targets
+
+    def _matrix_group(self) -> dist.ProcessGroup | None:
+        """Ranks that divide the work on whole matrices between them."""
+        return self._group if self._group.size() > 1 else None
 
     def _cast_inputs(self) -> None:
         """Images come in fp32; a chunk of bf16 weights takes them in bf16."""

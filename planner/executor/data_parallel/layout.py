@@ -35,10 +35,14 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class LayoutOptions:
-    """Ranks that share a bucket evenly, its size, and whether matrices lie in buckets of their own."""
+    """Ranks that share a bucket evenly, its size, and what the optimizer needs of the order of elements.
+
+    Every parameter and every rank's share starts at a multiple of `alignment` elements.
+    """
 
     ranks: int
     bucket_bytes: int
+    alignment: int = 1
     matrices_apart: bool = False
 
 
@@ -66,7 +70,7 @@ def lay_out(
         bucket.numel += numels[index]
     closed.extend(open_buckets.values())
     closed.sort(key=lambda each: each.indices[-1], reverse=True)
-    return [_bucket(each.indices, numels, options.ranks) for each in closed]
+    return [_bucket(each.indices, numels, options) for each in closed]
 
 
 def _kind(record: ParameterRecord, index: int) -> tuple[object, ...]:
@@ -74,9 +78,13 @@ def _kind(record: ParameterRecord, index: int) -> tuple[object, ...]:
     return record.chunk, record.is_tp_sharded, record.is_partial, tie
 
 
-def _bucket(indices: Sequence[int], numels: Sequence[int], ranks: int) -> Bucket:
+def _bucket(indices: Sequence[int], numels: Sequence[int], options: LayoutOptions) -> Bucket:
     places, start = [], 0
     for index in indices:
         places.append(Place(index, start, numels[index]))
-        start += numels[index]
-    return Bucket(tuple(places), start + -start % ranks)
+        start = _rounded_up(start + numels[index], options.alignment)
+    return Bucket(tuple(places), _rounded_up(start, options.alignment * options.ranks))
+
+
+def _rounded_up(number: int, multiple: int) -> int:
+    return number + -number % multiple

@@ -58,6 +58,9 @@ class ParameterServer(FlatDataParallel):
             self._hand_out(bucket.gradients)
         return super().full_gradients()
 
+    def _matrix_group(self) -> None:
+        """The server works alone."""
+
     def _reduce(self, bucket: FlatBucket) -> None:
         """Workers send, the server adds one worker's gradient after the other."""
         if not self._is_server:

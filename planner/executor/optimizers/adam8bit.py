@@ -64,7 +64,11 @@ class Quantized:
         table = code_table(self.signed).to(values.device)
         between = (table[1:] + table[:-1]) / 2
         shares = values / scales.clamp(min=torch.finfo(torch.float32).tiny)[:, None]
-        self.codes[start:stop] = torch.bucketize(shares, between).to(torch.uint8)
+        codes = torch.bucketize(shares, between).to(torch.uint8)
+        if not self.signed:
+            # A second moment that rounds to zero would divide by nothing: it keeps the smallest code instead.
+            codes = torch.maximum(codes, (values > 0.0).to(torch.uint8))
+        self.codes[start:stop] = codes
         self.scales[start:stop] = scales
 
 

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.nn import functional
 
-from cost_models.specs.job import Precision
+from cost_models.specs.job import Optimizer, Precision
 from cost_models.specs.strategy import Strategy
 from planner.executor.data_parallel.base import DataParallel, DataParallelSettings
+from planner.executor.data_parallel.records import describe
 from planner.executor.data_parallel.wrap import wrap
 from planner.executor.mesh import Meshes, build_meshes
 from planner.executor.model.tensor_parallel import (
@@ -25,7 +26,10 @@ from planner.executor.model.tensor_parallel import (
     mark_partial,
     sequence_slice,
 )
+from planner.executor.optimizers.build import build_optimizer
 from planner.executor.optimizers.settings import OptimizerSettings
+from planner.executor.optimizers.target import Target
+from planner.executor.precision import compute_dtype
 
 HIDDEN, FFN, VOCABULARY, SEQUENCE, BATCH, BLOCKS = 10, 14, 23, 6, 16, 4
 IGNORED = -100
@@ -39,7 +43,7 @@ class Case:
     engine: str = "torch"
     micro_batches: int = 2
     tied: bool = False
-    max_norm: float | None = 1.0
+    max_norm: float | None = 0.5
     steps: int = 5
     bucket_bytes: int = 1000
     precision: Precision = Precision.FP32
@@ -213,12 +217,16 @@ def start(case: Case) -> Worker:
 class Reference:
     """The same training in one process, by torch alone."""
 
-    def __init__(self, case: Case, optimizer: Any = None) -> None:
+    def __init__(self, case: Case, make_optimizer: Any = None) -> None:
         self.case = case
         self.model = Chunk(0, BLOCKS + 2, TensorParallel(), case.tied)
         settings = case.optimizer
-        self.optimizer = optimizer or torch.optim.AdamW(
-            self.model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay
+        self.optimizer = (
+            make_optimizer(self.model)
+            if make_optimizer
+            else torch.optim.AdamW(
+                self.model.parameters(), lr=settings.lr, weight_decay=settings.weight_decay
+            )
         )
 
     def step(self, step: int) -> float:
@@ -235,6 +243,23 @@ class Reference:
         return norm
 
 
+def _whole_optimizer(case: Case) -> Any:
+    """Makes this project's optimizer of a model in one process."""
+
+    class Whole:
+        def apply(self, function: Any, local: Tensor) -> Tensor:
+            return function(local)  # type: ignore[no-any-return]
+
+    def make_optimizer(model: nn.Module) -> Any:
+        records, parameters = describe([model])
+        targets = [
+            Target(p, Whole() if r.is_matrix else None) for r, p in zip(records, parameters, strict=True)
+        ]
+        return build_optimizer(targets, case.optimizer, compute_dtype(case.precision))
+
+    return make_optimizer
+
+
 def relative(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
     """Largest over tensors of max|found - expected| / max|expected|."""
     return max(
@@ -244,8 +269,13 @@ def relative(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
 
 
 def errors(rank: int, world: int, case: Case) -> dict[str, float]:
-    """Largest relative differences from one process, over all steps: gradients, norm, loss; parameters at the end."""
-    worker, reference = start(case), Reference(case)
+    """Largest relative differences from one process, over all steps: gradients, norm, loss; parameters at the end.
+
+    The one process is torch alone for AdamW, else this project's own optimizer on whole tensors.
+    """
+    worker = start(case)
+    own = case.optimizer.kind is not Optimizer.ADAMW
+    reference = Reference(case, _whole_optimizer(case)) if own else Reference(case)
     worst = dict.fromkeys(("gradients", "norm", "loss", "parameters"), 0.0)
 
     def note(key: str, value: float) -> None:
