@@ -3,10 +3,10 @@
 import json
 import sys
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
-from cost_models.units import format_seconds
+from cost_models.units import format_bytes, format_seconds
 from planner.plan import Progress, finite
 
 QUIET_S: Final = 2.0
@@ -29,6 +29,13 @@ def row_reporter(mode: str | None) -> Callable[[int, int], None] | None:
     return lambda done, total: report(Progress("rows", detail={"done": done, "total": total}))
 
 
+def step_reporter(mode: str | None, *, quiet: bool) -> Callable[[Mapping[str, Any]], None] | None:
+    """What to call with each event of a run: JSON lines, a line a step for people, or None to stay quiet."""
+    if mode == "jsonl":
+        return _write_event
+    return None if quiet else _write_step
+
+
 def end_progress() -> None:
     """Leave an empty line on the terminal where the progress line stood."""
     if sys.stderr.isatty():
@@ -48,6 +55,23 @@ def _write_line(progress: Progress) -> None:
         "detail": dict(progress.detail),
     }
     sys.stderr.write(json.dumps(finite(values), default=str) + "\n")
+    sys.stderr.flush()
+
+
+def _write_event(event: Mapping[str, Any]) -> None:
+    sys.stderr.write(json.dumps(finite(dict(event)), default=str) + "\n")
+    sys.stderr.flush()
+
+
+def _write_step(event: Mapping[str, Any]) -> None:
+    if event["event"] != "step":
+        return
+    loss, norm = ("not finite" if event[k] is None else f"{event[k]:.5g}" for k in ("loss", "grad_norm"))
+    peak = max(event["memory_bytes"])
+    sys.stderr.write(
+        f"step {event['step']}: {format_seconds(event['step_s'])}, {event['tokens_per_s']:,.0f} tokens/s, "
+        f"loss {loss}, gradient norm {norm}, peak {format_bytes(peak)}\n"
+    )
     sys.stderr.flush()
 
 

@@ -1,8 +1,8 @@
 """Runs a plan on torch.distributed and says how what ran compares with what was predicted.
 
-    from planner.executor import RunOptions, run_plan
-    report = run_plan(parse_plan(json.loads(Path("plan.json").read_text())), RunOptions(steps=20))
-    print(report.step_s, report.prediction.step_s)
+from planner.executor import RunOptions, run_plan
+report = run_plan(parse_plan(json.loads(Path("plan.json").read_text())), RunOptions(steps=20))
+print(report.step_s, report.prediction.step_s)
 """
 
 from typing import TYPE_CHECKING, Any

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import torch
+import torch.utils.checkpoint
 
 _STATUS: Final = Path("/proc/self/status")
 _CLEAR_REFS: Final = Path("/proc/self/clear_refs")
@@ -50,12 +51,20 @@ class MemoryMeter:
 
 
 def warm_up() -> None:
-    """Load what the first kernels load (libraries, thread pools), and give freed memory back to the system."""
-    x = torch.ones(256, 256, requires_grad=True)
-    torch.nn.functional.scaled_dot_product_attention(
-        x[None, None], x[None, None], x[None, None]
-    ).sum().backward()  # type: ignore[no-untyped-call]
-    (x @ x).sum().backward()  # type: ignore[no-untyped-call]
+    """Load what the first step loads (libraries, thread pools, optimizers), and give freed memory back.
+
+    A small training step of its own: none of this belongs to the model.
+    """
+    width = 128
+    layer = torch.nn.Linear(width, width)
+    optimizer = torch.optim.AdamW(layer.parameters(), fused=True)
+    x = torch.ones(1, 1, width, width, requires_grad=True)
+    attended = torch.nn.functional.scaled_dot_product_attention(x, x, x)
+    hidden = torch.utils.checkpoint.checkpoint(layer, attended, use_reentrant=False)
+    loss = torch.nn.functional.cross_entropy(hidden.view(-1, width), torch.zeros(width, dtype=torch.int64))
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.get_total_norm([x.grad] if x.grad is not None else [])
+    optimizer.step()
     trim()
 
 

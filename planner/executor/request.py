@@ -1,9 +1,10 @@
 """What a run is asked for: options a user sets, and the order that launcher and workers share."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import Field, StrictBool, StrictInt, StrictStr, ValidationError
 
@@ -95,14 +96,23 @@ def order_of(situation: Situation, strategy: StrategyRequest, options: RunOption
     return RunOrder(situation, complete, options)
 
 
+def order_of_document(document: Mapping[str, Any]) -> RunOrder:
+    """The order that `to_json` wrote; raises BadInput for what is none."""
+    try:
+        request = PlanRequest.model_validate(document["request"])
+        options = RunOptions.model_validate(document["options"])
+        strategy = strategy_from_mapping(document["strategy"])
+    except (KeyError, TypeError, ValidationError) as error:
+        what = " ".join(str(error).split())[:200]
+        raise BadInput(f"this is no run order ({what}); write one with --dry-run -o") from None
+    return order_of(resolve(request.model, request.cluster, request.job), strategy, options)
+
+
 def read_order(path: Path) -> RunOrder:
     """The order that `write` wrote; raises BadInput for any other file."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        request = PlanRequest.model_validate(document["request"])
-        options = RunOptions.model_validate(document["options"])
-    except (OSError, ValueError, KeyError, ValidationError) as error:
+    except (OSError, ValueError) as error:
         what = " ".join(str(error).split())[:200]
         raise BadInput(f"{str(path)[:200]!r} is no run order ({what}); write it with --dry-run -o") from None
-    situation = resolve(request.model, request.cluster, request.job)
-    return order_of(situation, strategy_from_mapping(document["strategy"]), options)
+    return order_of_document(document)

@@ -4,6 +4,7 @@ import ctypes
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,16 @@ def main(arguments: list[str]) -> None:
     from torch.distributed.elastic.multiprocessing.errors import record
 
     order_path, run_dir = (Path(argument) for argument in arguments)
-    record(_work)(order_path, run_dir)
+    code = 0
+    try:
+        record(_work)(order_path, run_dir)
+    except Exception:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: threads of gloo that still run at the interpreter's end abort the process.
+    os._exit(code)
 
 
 def _work(order_path: Path, run_dir: Path) -> None:

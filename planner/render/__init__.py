@@ -4,5 +4,15 @@ from planner.render.check import show_check
 from planner.render.facts import show_catalog, show_validation
 from planner.render.model import show_model
 from planner.render.plan import show_evaluation, show_plan
+from planner.render.run import show_run, show_verification
 
-__all__ = ["show_catalog", "show_check", "show_evaluation", "show_model", "show_plan", "show_validation"]
+__all__ = [
+    "show_catalog",
+    "show_check",
+    "show_evaluation",
+    "show_model",
+    "show_plan",
+    "show_run",
+    "show_validation",
+    "show_verification",
+]

@@ -1,4 +1,4 @@
-"""Sources give the same sample for an index anywhere; samplers divide a global batch; a position can be gone on from."""
+"""Sources give the same sample for an index anywhere; samplers divide a global batch; a run can go on later."""
 
 import json
 from collections.abc import Iterator

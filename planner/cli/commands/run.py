@@ -1,0 +1,183 @@
+"""`planner run`: train with a plan on this machine, and compare with its prediction."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cost_models.errors import BadInput
+from planner.cli.answer import NO, YES, Answer
+from planner.cli.options import json_option, progress_option, request_options, stacked, strategy_option
+from planner.cli.question import (
+    Question,
+    question_from_file,
+    question_from_options,
+    situation_of,
+    strategy_of,
+    validated,
+)
+from planner.cli.types import Number, OneOf, WholeNumber
+
+if TYPE_CHECKING:
+    from planner.errors import RunFailed
+    from planner.executor.request import RunOptions, RunOrder
+
+LAUNCHERS = ("local",)
+MAX_COUNT = 2**31 - 1
+OPTION_KEYS = (
+    "steps",
+    "seed",
+    "data",
+    "tokenizer",
+    "data_dtype",
+    "first_sample",
+    "factory",
+    "lr",
+    "weight_decay",
+    "max_norm",
+    "warmup_steps",
+    "log_dir",
+    "restarts",
+    "timeout_s",
+)
+DATA_HELP = (
+    "synthetic (default), a text file, tokens (.npy, .bin), or package.module:function giving an iterable."
+)
+
+_RUN = (
+    click.option("--launcher", type=OneOf(LAUNCHERS), default="local", help="Where it runs; default local."),
+    click.option("--steps", type=WholeNumber(1, 1_000_000_000), help="Optimizer steps; default 10."),
+    click.option("--verify", is_flag=True, help="Hold the layout against one process, on a small twin."),
+    click.option("--profile", is_flag=True, help="Write a trace per rank for Perfetto into --log-dir."),
+    click.option("--dry-run", is_flag=True, help="Write script and order into -o; start nothing."),
+    click.option("-o", "--output", metavar="DIR", help="Folder of a dry run."),
+    click.option("--data", metavar="DATA", help=DATA_HELP),
+    click.option("--tokenizer", metavar="FILE", help="A tokenizer.json for a text file; default bytes."),
+    click.option("--data-dtype", type=OneOf(("uint16", "uint32")), help="Of a .bin file; default uint16."),
+    click.option("--first-sample", type=WholeNumber(0, MAX_COUNT), help="Where a stopped run goes on."),
+    click.option("--factory", metavar="ENTRY", help="package.module:function that builds your own model."),
+    click.option("--seed", type=WholeNumber(0, MAX_COUNT), help="Of weights and data; default 0."),
+    click.option("--lr", type=Number(1e-12, 1e6), help="Learning rate; default 3e-4."),
+    click.option("--weight-decay", type=Number(0, 1e6), help="Default 0.01."),
+    click.option("--max-norm", type=Number(1e-12, 1e12), help="Clip the gradient; default 1."),
+    click.option("--no-clip", is_flag=True, help="Do not clip the gradient."),
+    click.option(
+        "--warmup-steps", type=WholeNumber(0, 1_000_000_000), help="Steps to the full rate; default 0."
+    ),
+    click.option(
+        "--nproc", type=WholeNumber(1, 100_000), help="Processes on each node of a dry run's script."
+    ),
+    click.option("--log-dir", metavar="DIR", help="Keep logs, events and traces here."),
+    click.option("--restarts", type=WholeNumber(0, 1000), help="Restarts after a failed rank; default 0."),
+    click.option(
+        "--timeout-s", type=Number(1, 86_400), help="Longest wait of ranks for each other; default 60."
+    ),
+)
+
+
+@click.command(name="run", short_help="Train with a plan on this machine; predicted beside measured.")
+@click.argument("source", required=False, metavar="[PLAN.json|planner.yaml]")
+@request_options
+@strategy_option
+@stacked(_RUN)
+@json_option
+@progress_option
+def command(**given: Any) -> Answer:
+    """Train with the best strategy of PLAN.json (`planner plan … -o PLAN.json`), or with --strategy.
+
+    What would not run as planned is refused before anything starts (exit code 2). Exit code 1 if a rank fails, or if
+    --verify finds a difference.
+    """
+    _check_combination(given)
+    order = _order_of(given)
+    if given["dry_run"]:
+        return _dry_run(order, given)
+    from planner.errors import RunFailed
+
+    try:
+        return _verify(order, given) if given["verify"] else _train(order, given)
+    except RunFailed as failure:
+        return _failed(failure, given["as_json"])
+
+
+def _order_of(given: Mapping[str, Any]) -> "RunOrder":
+    base = question_from_file(given["source"]) if given["source"] else Question()
+    question = question_from_options(given).over(base)
+    strategy = strategy_of(question)
+    situation = situation_of(question)
+
+    from planner.executor.request import order_of
+
+    return order_of(situation, strategy, _options_of(given))
+
+
+def _options_of(given: Mapping[str, Any]) -> "RunOptions":
+    from planner.executor.request import RunOptions
+
+    values: dict[str, object] = {key: given[key] for key in OPTION_KEYS if given[key] is not None}
+    if given["no_clip"]:
+        values["max_norm"] = None
+    if given["profile"] and not given["log_dir"]:
+        raise BadInput("--profile writes traces, but there is no folder for them; give --log-dir DIR")
+    return validated(RunOptions, values | {"verify": given["verify"], "profile": given["profile"]}, "run")
+
+
+def _check_combination(given: Mapping[str, Any]) -> None:
+    if given["dry_run"] != bool(given["output"]):
+        raise BadInput("--dry-run and -o DIR belong together; give both, or neither to run")
+    if given["nproc"] and not given["dry_run"]:
+        raise BadInput("--nproc is for --dry-run; a run here starts one process for each device of the plan")
+    if given["no_clip"] and given["max_norm"] is not None:
+        raise BadInput("--no-clip and --max-norm contradict each other; give one of them")
+
+
+def _dry_run(order: "RunOrder", given: Mapping[str, Any]) -> Answer:
+    from planner.executor.launch.script import write_script
+    from planner.executor.refuse import check_run
+
+    check_run(order, devices=order.world_size)
+    files = write_script(order, Path(given["output"]), given["nproc"])
+    payload = {"dry_run": True, "files": [str(path) for path in files], "strategy": order.strategy.to_json()}
+
+    def show() -> None:
+        click.echo("wrote " + ", ".join(str(path) for path in files) + "; nothing was started")
+
+    return Answer(payload, show, given["as_json"])
+
+
+def _train(order: "RunOrder", given: Mapping[str, Any]) -> Answer:
+    from planner.cli.progress import step_reporter
+    from planner.executor.run import run_order
+
+    report = run_order(order, step_reporter(given["progress"], quiet=given["as_json"]))
+
+    def show() -> None:
+        from planner.render import show_run
+
+        show_run(_title(order), report.to_json())
+
+    return Answer(report.to_json(), show, given["as_json"])
+
+
+def _verify(order: "RunOrder", given: Mapping[str, Any]) -> Answer:
+    from planner.executor.run import verify_order
+
+    outcome = verify_order(order)
+
+    def show() -> None:
+        from planner.render import show_verification
+
+        show_verification(_title(order), outcome.to_json())
+
+    return Answer(outcome.to_json(), show, given["as_json"], YES if outcome.verified else NO)
+
+
+def _title(order: "RunOrder") -> str:
+    return f"{order.situation.model.name}: {order.strategy.mesh_text()}"
+
+
+def _failed(failure: "RunFailed", as_json: bool) -> Answer:
+    sys.stderr.write(f"planner: {failure}\n")
+    return Answer({"ran": False, "failure": failure.to_json()}, lambda: None, as_json, NO)

@@ -1,0 +1,170 @@
+"""What stands against running an order here: every knob is honoured as planned, or refused by name before launch."""
+
+from collections.abc import Callable
+from typing import Final
+
+from cost_models.errors import IllegalStrategy, Violation
+from cost_models.schedule.names import ScheduleName
+from cost_models.specs.job import Precision
+from planner.executor.data import data_violations
+from planner.executor.request import RunOrder
+
+ENGINES: Final = ("torch", "ddp", "fsdp2", "parameter_server")
+PRECISIONS: Final = (Precision.FP32, Precision.TF32, Precision.BF16)
+SCHEDULES: Final = (
+    ScheduleName.GPIPE,
+    ScheduleName.ONE_F_ONE_B,
+    ScheduleName.INTERLEAVED,
+    ScheduleName.ZB_H1,
+    ScheduleName.ZB_V,
+    ScheduleName.DUALPIPE_V,
+)
+OFFLOADS: Final = ("none", "optimizer", "optimizer:1.0", "parameters")
+MAX_CPU_PROCESSES: Final = 64
+# Engine options that change what runs, with the values that this executor runs; others change nothing here.
+HONOURED_OPTIONS: Final[dict[str, tuple[object, ...]]] = {
+    "attention": ("flash",),
+    "fused_cross_entropy": (False,),
+    "grad_dtype": ("fp32",),
+    "moment_dtype": ("fp32",),
+    "param_dtype": ("fp32",),
+    "router_aux_loss": (False,),
+    "compile": (False,),
+    "overlap": (True,),
+}
+
+Check = Callable[[RunOrder], list[Violation]]
+
+
+def check_run(order: RunOrder, devices: int | None = None) -> None:
+    """Raise IllegalStrategy with everything that this executor would not run as planned."""
+    found = run_violations(order, devices)
+    if found:
+        raise IllegalStrategy(found)
+
+
+def run_violations(order: RunOrder, devices: int | None = None) -> tuple[Violation, ...]:
+    """Everything that stands against the run; `devices` are the GPUs here, 0 on a machine without (None: look)."""
+    engine = _engine(order)
+    if engine:
+        return tuple(engine)
+    at_hand = count_devices() if devices is None else devices
+    checks: tuple[Check, ...] = (_axes, _schedule, _offload, _options, _operators, _factory, _optimizer)
+    found = [violation for check in checks for violation in check(order)]
+    return (*found, *_devices(order, at_hand), *_precision(order, at_hand), *data_violations(order))
+
+
+def count_devices() -> int:
+    """GPUs that torch can use here."""
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def _engine(order: RunOrder) -> list[Violation]:
+    name = order.situation.job.engine
+    if name in ENGINES:
+        return []
+    detail = f"engine {name} is run by its own script, which this executor does not start"
+    return [Violation("run_engine", detail, ("a plan made with --engine torch", *ENGINES[1:]))]
+
+
+def _axes(order: RunOrder) -> list[Violation]:
+    strategy = order.strategy
+    found = []
+    for axis in ("cp", "ep", "etp"):
+        degree = getattr(strategy, axis)
+        if degree > 1:
+            detail = f"{axis} {degree} is not run yet by this executor"
+            found.append(Violation(f"run_{axis}", detail, (f"a plan made with --pin {axis}=1",)))
+    if len(set(strategy.stage_groups)) > 1:
+        detail = "stages on different device groups are not run yet by this executor"
+        found.append(Violation("run_stage_groups", detail, ("one device group",)))
+    return found
+
+
+def _schedule(order: RunOrder) -> list[Violation]:
+    schedule = order.strategy.schedule
+    if order.strategy.pp == 1 or schedule in SCHEDULES:
+        return []
+    detail = f"schedule {schedule.value} is not run by this executor"
+    return [Violation("run_schedule", detail, tuple(f"schedule={name.value}" for name in SCHEDULES))]
+
+
+def _offload(order: RunOrder) -> list[Violation]:
+    offload = order.strategy.offload
+    if offload in OFFLOADS:
+        return []
+    detail = f"offload={offload} is not run by this executor, which offloads all of a kind or nothing"
+    return [Violation("run_offload", detail, tuple(f"offload={name}" for name in OFFLOADS))]
+
+
+def _options(order: RunOrder) -> list[Violation]:
+    found = []
+    for key, value in order.situation.engine.options.model_dump().items():
+        honoured = HONOURED_OPTIONS.get(key)
+        if honoured is not None and value not in honoured:
+            detail = f"engine.{key}={_text(value)} is not run by this executor"
+            nearest = tuple(f"--set engine.{key}={_text(each)}" for each in honoured)
+            found.append(Violation(f"run_{key}", detail, nearest))
+    job = order.situation.job
+    if job.options.train_mtp:
+        detail = "job.train_mtp=true is not run yet by this executor"
+        found.append(Violation("run_train_mtp", detail, ("--set job.train_mtp=false",)))
+    return found
+
+
+def _operators(order: RunOrder) -> list[Violation]:
+    if order.options.factory:
+        return []
+    from planner.executor.model.support import unsupported_operators
+
+    unknown = unsupported_operators(order.situation.model)
+    if not unknown:
+        return []
+    detail = f"{order.situation.model.name} has operators that cannot be built yet: {', '.join(unknown)}"
+    return [Violation("run_operators", detail, ("a model without them", "--factory package.module:function"))]
+
+
+def _factory(order: RunOrder) -> list[Violation]:
+    if not order.options.factory:
+        return []
+    from planner.executor.factory import factory_violations
+
+    return list(factory_violations(order.options.factory, order.strategy))
+
+
+def _optimizer(order: RunOrder) -> list[Violation]:
+    from planner.executor.optimizers import optimizer_violations
+
+    return list(optimizer_violations(order.situation.job, order.strategy))
+
+
+def _devices(order: RunOrder, at_hand: int) -> list[Violation]:
+    world = order.world_size
+    if at_hand:
+        if world <= at_hand:
+            return []
+        detail = f"the plan needs {world} devices, {at_hand} GPUs are at hand"
+        return [Violation("run_devices", detail, (f"a plan for {at_hand} devices or fewer",))]
+    if world <= MAX_CPU_PROCESSES:
+        return []
+    detail = (
+        f"the plan needs {world} processes and no GPU is at hand; {MAX_CPU_PROCESSES} processes run on a CPU"
+    )
+    return [Violation("run_devices", detail, (f"a plan for {MAX_CPU_PROCESSES} devices or fewer",))]
+
+
+def _precision(order: RunOrder, at_hand: int) -> list[Violation]:
+    precision = order.situation.job.precision
+    if precision not in PRECISIONS:
+        detail = f"precision {precision.value} is not run by this executor"
+        return [Violation("run_precision", detail, tuple(f"--precision {p.value}" for p in PRECISIONS))]
+    if precision is Precision.TF32 and not at_hand:
+        detail = "precision tf32 exists on GPUs only, and none is at hand"
+        return [Violation("run_precision", detail, ("--precision fp32",))]
+    return []
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,108 @@
+"""Runs an order from its check to its report: refuse, launch, follow, compare. The story of this package."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from planner.errors import RunFailed
+from planner.evaluate import evaluate
+from planner.executor.events import Event, EventReader
+from planner.executor.refuse import check_run
+from planner.executor.report import RunReport, step_of_event
+from planner.executor.request import RunOptions, RunOrder, order_of_plan
+from planner.executor.verification import Verification, verification_of_event
+from planner.plan_file import PlanFile
+
+OnEvent = Callable[[Event], None]
+
+FOLDER_PREFIX: Final = "planner-run-"
+ORDER_FILE: Final = "order.json"
+
+
+def run_plan(plan: PlanFile, options: RunOptions, on_event: OnEvent | None = None) -> RunReport:
+    """Train with a plan's best strategy on this machine, and compare with its prediction.
+
+    Raises IllegalStrategy (before anything is launched) for what would not run as planned, RunFailed where a rank
+    fails. Called from a script, it needs the usual `if __name__ == "__main__":` of no kind: workers are processes of
+    their own. In the main thread, SIGINT and SIGTERM end the run and every worker.
+    """
+    return run_order(order_of_plan(plan, options), on_event)
+
+
+def run_order(order: RunOrder, on_event: OnEvent | None = None) -> RunReport:
+    """As `run_plan`, for an order put together by the caller."""
+    events = _launch(order, on_event)
+    attempt = max(event.get("attempt", 0) for event in events)
+    own = [event for event in events if event.get("attempt", 0) == attempt]
+    steps = tuple(step_of_event(event) for event in own if event["event"] == "step")
+    end = next(event for event in own if event["event"] == "end")
+    return RunReport(order, steps, evaluate(order.situation, order.strategy), end, attempt + 1)
+
+
+def verify_order(order: RunOrder, on_event: OnEvent | None = None) -> Verification:
+    """Hold the order's layout, on a small twin of its model, against one process."""
+    checked = order.options.model_copy(update={"verify": True})
+    events = _launch(RunOrder(order.situation, order.strategy, checked), on_event)
+    return verification_of_event(next(event for event in events if event["event"] == "verified"))
+
+
+def _launch(order: RunOrder, on_event: OnEvent | None) -> Sequence[Event]:
+    """All events of the run."""
+    check_run(order)
+    from planner.executor.launch import launch_local
+
+    with _run_folder(order.options.log_dir) as folder:
+        order_path = folder / ORDER_FILE
+        order.write(order_path)
+        with EventReader(folder, on_event) as reader:
+            launch_local(order, order_path, folder)
+    if not any(event["event"] in ("end", "verified") for event in reader.events):
+        raise RunFailed(0, 0, "the workers ended without a report")
+    return reader.events
+
+
+@contextmanager
+def _run_folder(log_dir: str) -> Iterator[Path]:
+    """The folder of one run: the user's, kept, or a temporary one that is removed.
+
+    A launcher that was killed cannot remove its own; the next run removes it.
+    """
+    if log_dir:
+        folder = Path(log_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        for stale in folder.glob("events.jsonl"):
+            stale.unlink()
+        yield folder
+        return
+    remove_stale_folders(Path(tempfile.gettempdir()))
+    folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_stale_folders(parent: Path) -> None:
+    """Remove run folders of this user whose launcher is gone."""
+    for folder in parent.glob(f"{FOLDER_PREFIX}*-*"):
+        owner = folder.name.removeprefix(FOLDER_PREFIX).partition("-")[0]
+        try:
+            is_own = folder.stat().st_uid == os.getuid()
+        except OSError:  # another run removed it meanwhile
+            continue
+        if is_own and owner.isdigit() and not _is_running(int(owner)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,180 @@
+"""Trainer: the model of one rank, its data, and one optimizer step at a time.
+
+The loss of a step is the sum of the losses of its valid targets divided by their number over the whole global batch,
+whatever the layout; gradients are sums over micro-batches and data-parallel ranks.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from cost_models.schedule.placement import stage_of
+from planner.executor.data import Batch, Sampler, Source, open_source
+from planner.executor.data_parallel.base import DataParallel, DataParallelSettings
+from planner.executor.data_parallel.wrap import wrap
+from planner.executor.mesh import Meshes, build_meshes
+from planner.executor.model.build import build_chunk
+from planner.executor.model.chunk import ChunkModule
+from planner.executor.model.options import BuildOptions, ChunkCut
+from planner.executor.model.tensor_parallel import TensorParallel
+from planner.executor.optimizers.settings import OptimizerSettings
+from planner.executor.pipeline.runner import Runner, build_runner
+from planner.executor.precision import apply_matmul_precision
+from planner.executor.request import RunOrder
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """One step on one rank; loss, gradient norm and tokens are those of all ranks."""
+
+    step_s: float
+    loss: float
+    grad_norm: float
+    lr: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedStep:
+    """One step with the whole gradients of this rank's chunks, by global name."""
+
+    loss: float
+    grad_norm: float
+    gradients: dict[str, Tensor]
+
+
+class Trainer:
+    """One rank of a running order; the default process group must have the strategy's size."""
+
+    def __init__(self, order: RunOrder, device: torch.device, source: Source | None = None) -> None:
+        job, strategy = order.situation.job, order.strategy
+        apply_matmul_precision(job.precision)
+        self.order = order
+        self.device = device
+        self.meshes: Meshes = build_meshes(strategy, device.type)
+        chunks = build_chunks(order, self.meshes, device)
+        self._loss = chunks[0].loss.total
+        self._has_loss = any(chunk.cut.last for chunk in chunks)
+        modules: list[nn.Module] = list(chunks)
+        self.data_parallel: DataParallel = wrap(modules, strategy, self.meshes, _settings(order))
+        self.runner: Runner = build_runner(order, self.meshes, self.data_parallel)
+        part = (self.meshes.data_rank, self.meshes.data_size)
+        self.sampler = Sampler(
+            source or open_source(order), job.global_batch, part, order.options.first_sample
+        )
+
+    def train_step(self) -> StepResult:
+        """One optimizer step; `step_s` covers forward of the first to parameters ready, without loading data."""
+        batches = [
+            self._to_device(batch) for batch in self.sampler.micro_batches(self.order.num_micro_batches)
+        ]
+        lr = self.data_parallel.lr
+        start = self._now()
+        valid = self._num_valid(batches)
+        loss = self.forward_backward(batches, valid)
+        grad_norm = self.data_parallel.step(self.order.options.max_norm)
+        seconds = self._now() - start
+        return StepResult(seconds, self._shared_loss(loss), grad_norm, lr, self._tokens())
+
+    def forward_backward(self, batches: list[Batch], valid: int) -> Tensor:
+        """Final gradients of a step of `valid` targets over all ranks; returns this rank's share of the loss."""
+        inputs = [batch.inputs for batch in batches]
+        targets = [batch.targets for batch in batches]
+        self.data_parallel.start_step(len(batches))
+        losses = self.runner.run(inputs, targets, self._scaled(valid))
+        self.data_parallel.finish_gradients()
+        return torch.stack(losses).sum() if losses else torch.zeros((), device=self.device)
+
+    def step_with_gradients(self) -> CheckedStep:
+        """One optimizer step that also gathers every gradient of this rank's chunks, for comparisons; collective."""
+        batches = [
+            self._to_device(batch) for batch in self.sampler.micro_batches(self.order.num_micro_batches)
+        ]
+        loss = self.forward_backward(batches, self._num_valid(batches))
+        gradients = {name: gradient.clone() for name, gradient in self.data_parallel.full_gradients().items()}
+        norm = self.data_parallel.step(self.order.options.max_norm)
+        return CheckedStep(self._shared_loss(loss), norm, gradients)
+
+    def _scaled(self, valid: int) -> Callable[[Tensor, Tensor], Tensor]:
+        def loss(output: Tensor, targets: Tensor) -> Tensor:
+            return self._loss(output, targets) / valid
+
+        return loss
+
+    def _num_valid(self, batches: list[Batch]) -> int:
+        """Valid targets of the step over all data-parallel ranks; collective."""
+        own = torch.tensor(sum(batch.num_valid() for batch in batches), device=self.device)
+        if self.meshes.data_size > 1:
+            dist.all_reduce(own, group=self.meshes.data_group)
+        return max(int(own), 1)
+
+    def _shared_loss(self, own: Tensor) -> float:
+        """The loss of the global batch on every rank; collective."""
+        counts = self._has_loss and self.meshes.at.tp == 0
+        total = (own if counts else torch.zeros_like(own)).detach().double()
+        dist.all_reduce(total)
+        return float(total)
+
+    def _tokens(self) -> int:
+        job = self.order.situation.job
+        return job.tokens_per_step or job.global_batch
+
+    def _to_device(self, batch: Batch) -> Batch:
+        if self.device.type == "cpu":
+            return batch
+        return Batch(
+            batch.inputs.to(self.device, non_blocking=True), batch.targets.to(self.device, non_blocking=True)
+        )
+
+    def _now(self) -> float:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
+
+
+def build_chunks(order: RunOrder, meshes: Meshes, device: torch.device) -> list[ChunkModule]:
+    """The chunks that this rank holds, in the order of its schedule's chunk numbers."""
+    strategy, model = order.strategy, order.situation.model
+    tp_mesh = meshes.tp if strategy.tp > 1 else None
+    tp = TensorParallel(tp_mesh, strategy.tp, meshes.at.tp, strategy.sp)
+    full = strategy.full_layers()
+    engine = order.situation.engine.options
+    dropout = engine.dropout if order.options.dropout is None else order.options.dropout
+    chunks = []
+    for chunk in range(strategy.vpp):
+        stage = stage_of(strategy.schedule, strategy.pp, meshes.at.pp, chunk)
+        options = BuildOptions(
+            tensor_parallel=tp,
+            seed=order.options.seed,
+            device=str(device),
+            full_layers=full[stage],
+            scopes=strategy.recompute.scopes,
+            attention=engine.attention,
+            dropout=dropout,
+            fused_cross_entropy=engine.fused_cross_entropy,
+            cross_entropy_chunks=engine.cross_entropy_chunks,
+        )
+        chunks.append(build_chunk(model, cut_of_stage(strategy.stages, stage), options))
+    return chunks
+
+
+def cut_of_stage(stages: tuple[int, ...], stage: int) -> ChunkCut:
+    """The segment of blocks of one virtual stage."""
+    start = sum(stages[:stage])
+    return ChunkCut(first=stage == 0, last=stage == len(stages) - 1, start=start, stop=start + stages[stage])
+
+
+def _settings(order: RunOrder) -> DataParallelSettings:
+    job, options = order.situation.job, order.options
+    optimizer = OptimizerSettings(
+        kind=job.optimizer,
+        lr=options.lr,
+        weight_decay=options.weight_decay,
+        warmup_steps=options.warmup_steps,
+        total_steps=options.steps,
+    )
+    return DataParallelSettings(engine=job.engine, precision=job.precision, optimizer=optimizer)

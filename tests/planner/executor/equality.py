@@ -1,0 +1,198 @@
+"""Which layouts are held against one process, and how: gradients, losses and parameters of five steps.
+
+`python -m tests.planner.executor.equality docs/executor_equality.md` runs every layout and writes the table.
+"""
+
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from cost_models.errors import BadInput
+from planner.executor.data import Sampler, open_source
+from planner.executor.reference import Reference, ReferenceStep
+from planner.executor.refuse import run_violations
+from planner.executor.request import RunOrder
+from planner.executor.verification import LIMITS, STEPS
+from tests.planner.executor.orders import LLAMA, tiny_order
+from tests.planner.executor.ranks import run_ranks
+
+# Eight heads for tp 4 with fewer key/value heads than heads; five blocks, so that no pipeline is even.
+MODEL: Final = {**LLAMA, "num_attention_heads": 8, "num_key_value_heads": 4, "num_hidden_layers": 5}
+JOB: Final[Mapping[str, Any]] = {"global_batch": 16}
+OPTIONS: Final[Mapping[str, Any]] = {"lr": 3e-4, "max_norm": 0.5, "dropout": False}
+NEGLIGIBLE: Final = 1e-6
+"""Gradients below this share of the largest are rounding (the bias of a key is zero in exact arithmetic)."""
+MAX_WORLD: Final = 8
+
+SCHEDULES: Final = ("none", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v")
+SHARDINGS: Final[Mapping[str, str]] = {
+    "DDP": "zero=0,dp=2",
+    "ZeRO-1": "zero=1,dp=2",
+    "ZeRO-2": "zero=2,dp=2",
+    "ZeRO-3": "zero=3,dp=2",
+    "HSDP": "zero=3,dp_shard=2,dp_replicate=2,dp=4",
+}
+TENSORS: Final = (1, 2, 4)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One layout to be held against one process."""
+
+    name: str
+    strategy: str
+    devices: int
+    engine: str = "torch"
+    config: Mapping[str, object] = field(default_factory=lambda: MODEL)
+    job: Mapping[str, Any] = field(default_factory=dict)
+
+    def order(self) -> RunOrder:
+        """The order that is run; raises BadInput where it is illegal."""
+        job = {**JOB, **self.job}
+        return tiny_order(
+            self.strategy, devices=self.devices, engine=self.engine, config=self.config, job=job, **OPTIONS
+        )
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Largest relative differences from one process over five steps."""
+
+    loss: float
+    gradients: float
+    parameters: float
+    worst: str
+    missing: tuple[str, ...]
+
+    def within_limits(self) -> bool:
+        """Whether the layout trains as one process does."""
+        return not self.missing and all(getattr(self, name) <= limit for name, limit in LIMITS.items())
+
+
+def all_layouts() -> Iterator[Layout]:
+    """Every schedule x sharding x tensor parallel degree that is legal on up to eight processes."""
+    for schedule in SCHEDULES:
+        for sharding, zero in SHARDINGS.items():
+            for tp in TENSORS:
+                layout = layout_of(schedule, sharding, zero, tp)
+                if layout is not None:
+                    yield layout
+
+
+def layout_of(schedule: str, sharding: str, zero: str, tp: int) -> Layout | None:
+    """One cell of the matrix; None where it needs more processes or is illegal. The dp degree gives way to tp 4."""
+    dp = int(zero.rpartition("=")[2])
+    pp = 1 if schedule == "none" else 2
+    if pp * dp * tp > MAX_WORLD:
+        if dp > 2 or sharding not in ("DDP", "ZeRO-1"):
+            return None
+        zero, dp = zero.replace("dp=2", "dp=1"), 1
+    engine = "ddp" if sharding == "DDP" and pp == tp == 1 else "torch"
+    text = f"{zero},tp={tp}" + ("" if pp == 1 else f",pp={pp},schedule={schedule},{stages_of(schedule)}")
+    layout = Layout(f"{schedule} {sharding} tp{tp}", text, pp * dp * tp, engine)
+    try:
+        return None if run_violations(layout.order(), 0) else layout
+    except BadInput:
+        return None
+
+
+def stages_of(schedule: str) -> str:
+    """Uneven stages of five blocks over two pipeline ranks."""
+    if schedule in ("interleaved", "zb-v", "dualpipe-v"):
+        return "vpp=2,stages=2+1+1+1"
+    return "stages=3+2"
+
+
+def differences(layout: Layout) -> Differences:
+    """Run a layout and one process side by side."""
+    return compare(layout.order(), layout.devices)
+
+
+def compare(order: RunOrder, world: int) -> Differences:
+    """Hold an order against one process with the same model, job and options."""
+    document = order.to_json()
+    steps, parameters = reference_of(order)
+    results = run_ranks(train_rank, world, document, timeout_s=120.0)
+    loss = max(
+        abs(own.loss - expected.loss) / expected.loss
+        for own_steps, _ in results
+        for own, expected in zip(own_steps, steps, strict=True)
+    )
+    gradients, names = (0.0, ""), set()
+    for own_steps, _ in results:
+        for own, expected in zip(own_steps, steps, strict=True):
+            gradients = max(gradients, worst(own.gradients, expected.gradients))
+            names |= set(own.gradients)
+    values = max(worst(own, parameters) for _, own in results)
+    missing = tuple(sorted(set(parameters) - names))
+    return Differences(loss, gradients[0], values[0], gradients[1], missing)
+
+
+_REFERENCES: dict[str, Any] = {}
+
+
+def reference_of(order: RunOrder) -> tuple[list[ReferenceStep], dict[str, torch.Tensor]]:
+    """Steps and final parameters of one process; equal questions are trained once."""
+    job = order.situation.job
+    key = (order.situation.model, job.global_batch, job.seq_len, job.image_size, job.optimizer, order.options)
+    text = repr(key)
+    if text not in _REFERENCES:
+        reference = Reference(order, torch.device("cpu"))
+        sampler = Sampler(open_source(order), job.global_batch, (0, 1))
+        steps = [reference.step(sampler.micro_batches(1)) for _ in range(STEPS)]
+        _REFERENCES[text] = steps, reference.parameters()
+    return _REFERENCES[text]
+
+
+def train_rank(rank: int, world: int, document: dict[str, Any]) -> Any:
+    """What one rank of the layout sees: five steps with gradients, then its parameters."""
+    from planner.executor.request import order_of_document
+    from planner.executor.step import Trainer
+
+    trainer = Trainer(order_of_document(document), torch.device("cpu"))
+    steps = [trainer.step_with_gradients() for _ in range(STEPS)]
+    return steps, trainer.data_parallel.full_parameters()
+
+
+def worst(found: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> tuple[float, str]:
+    """Largest difference of a tensor over its largest element, and the tensor's name."""
+    floor = NEGLIGIBLE * max(float(tensor.abs().max()) for tensor in expected.values())
+    seen = [(0.0, "")]
+    for name, tensor in found.items():
+        scale = max(float(expected[name].abs().max()), floor)
+        difference = float((tensor - expected[name]).abs().max()) / scale
+        seen.append((float("inf") if math.isnan(difference) else difference, name))
+    return max(seen)
+
+
+def table() -> Iterator[str]:
+    """Markdown of the whole matrix, a row a layout."""
+    yield "# Layouts held against one process"
+    yield ""
+    yield (
+        "Largest relative differences over five AdamW steps in fp32, clipped, of a Llama with five blocks (written by "
+        "`python -m tests.planner.executor.equality`). Limits: "
+        + ", ".join(f"{name} {limit:.0e}" for name, limit in LIMITS.items())
+        + "."
+    )
+    yield ""
+    yield "| layout | processes | strategy | loss | gradients | parameters | |"
+    yield "|---|--:|---|--:|--:|--:|---|"
+    for layout in all_layouts():
+        found = differences(layout)
+        verdict = "equal" if found.within_limits() else "DIFFERS"
+        numbers = f"{found.loss:.1e} | {found.gradients:.1e} | {found.parameters:.1e}"
+        yield f"| {layout.name} | {layout.devices} | {layout.engine}: `{layout.strategy}` | {numbers} | {verdict} |"
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    with Path(sys.argv[1]).open("w", encoding="utf-8") as file:
+        for line in table():
+            file.write(line + "\n")
+            file.flush()

@@ -1,0 +1,85 @@
+"""What an executor would not run as planned is refused by name before anything starts."""
+
+import pytest
+
+from cost_models.errors import BadInput, IllegalStrategy
+from planner.executor.refuse import check_run, run_violations
+from tests.planner.executor.orders import tiny_order
+
+
+def rules(*args: object, devices: int = 1, at_hand: int = 0, **kwargs: object) -> set[str]:
+    """Names of the rules that stand against an order."""
+    order = tiny_order(*args, devices=devices, **kwargs)  # type: ignore[arg-type]
+    return {violation.rule for violation in run_violations(order, at_hand)}
+
+
+def test_a_plain_order_is_run() -> None:
+    assert rules() == set()
+
+
+@pytest.mark.parametrize("engine", ["torch", "ddp", "fsdp2"])
+def test_own_engines_are_run(engine: str) -> None:
+    assert rules(engine=engine) == set()
+
+
+def test_other_engines_say_how_to_plan_again() -> None:
+    with pytest.raises(IllegalStrategy, match=r"megatron is run by its own script.*--engine torch"):
+        check_run(tiny_order(engine="megatron"), 0)
+
+
+@pytest.mark.parametrize(
+    ("job", "rule"),
+    [
+        ({"options": {"engine.compile": True}}, "run_compile"),
+        ({"options": {"engine.param_dtype": "bf16"}}, "run_param_dtype"),
+        ({"options": {"engine.overlap": False}}, "run_overlap"),
+    ],
+)
+def test_knobs_that_are_not_honoured(job: dict[str, object], rule: str) -> None:
+    assert rules(job=job) == {rule}
+
+
+def test_precisions_that_need_a_gpu() -> None:
+    def of(precision: str, at_hand: int) -> set[str]:
+        return rules(cluster="dgx-h100", job={"precision": precision}, at_hand=at_hand)
+
+    assert of("tf32", 0) == of("fp8", 1) == {"run_precision"}
+    assert of("tf32", 1) == of("bf16", 0) == set()
+
+
+def test_context_parallel_is_refused_by_name() -> None:
+    assert rules("cp=2", devices=2) == {"run_cp"}
+
+
+def test_too_few_gpus() -> None:
+    assert rules("dp=4", devices=4, at_hand=2) == {"run_devices"}
+    assert rules("dp=4", devices=4, at_hand=4) == set()
+
+
+def test_too_many_processes_for_a_cpu() -> None:
+    assert rules("dp=128", devices=128, job={"global_batch": 128}) == {"run_devices"}
+
+
+def test_missing_data() -> None:
+    assert rules(data="missing.txt") == {"data"}
+
+
+def test_options_out_of_range() -> None:
+    with pytest.raises(ValueError, match="steps"):
+        tiny_order(steps=0)
+
+
+def test_an_order_is_read_as_it_was_written(tmp_path: object) -> None:
+    from pathlib import Path
+
+    from planner.executor.request import read_order
+
+    path = Path(str(tmp_path)) / "order.json"
+    order = tiny_order("dp=2,mbs=2", devices=2, steps=3, lr=0.01)
+    order.write(path)
+    again = read_order(path)
+    assert (again.strategy, again.options) == (order.strategy, order.options)
+    assert again.situation.model == order.situation.model
+    path.write_text("{}")
+    with pytest.raises(BadInput, match="no run order"):
+        read_order(path)
