@@ -14,7 +14,7 @@ from planner.executor.data_parallel.base import DataParallel
 from planner.executor.mesh import Meshes
 from planner.executor.pipeline.actions import Action, Cargo, Run, Send, rank_actions
 from planner.executor.pipeline.links import Links
-from planner.executor.pipeline.sharded import reduce_rest
+from planner.executor.pipeline.sharded import reduce_rest, reduce_with
 from planner.executor.pipeline.stage import LossFunction, Stage
 from planner.executor.request import RunOrder
 
@@ -142,6 +142,8 @@ class PipelineRunner(Runner):
             if operation.phase is Phase.FORWARD:
                 self._forward(stage, operation.micro_batch, inputs, (targets, loss))
             else:
+                if stage.splits:
+                    reduce_with(stage.module, operation.phase)
                 with self._data_parallel.last_micro_batch(operation in self._last):
                     self._backward(stage, operation)
         self.executed.append(operation)

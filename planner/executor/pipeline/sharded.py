@@ -1,19 +1,32 @@
-"""Sharded chunks under a split backward: gradients that come after FSDP2's own reduction.
+"""Sharded chunks (FSDP2) under a split backward: when their gradients are reduced.
 
-FSDP2 reduces a unit's gradients when its input gradient has been made.  Weight gradients come later; each is reduced
-with the next micro-batch's, and those of the last micro-batch here, by what torch's own pipeline runtime calls at the
-end of a step (torch.distributed.pipelining.stage, perform_reduce_grad, torch 2.13).
+FSDP2 reduces a unit's gradients when its input gradient has been made, which is too early where weight gradients come
+later.  So halves of backwards only add to the whole gradients; a whole backward reduces all that is there, and what is
+left is reduced after the last weight gradient.
 """
 
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
+from cost_models.schedule import Phase
+
+
+def reduce_with(module: nn.Module, phase: Phase) -> None:
+    """Say whether the pass that follows reduces gradients; nothing for chunks that are not sharded."""
+    if isinstance(module, FSDPModule):
+        module.set_requires_gradient_sync(phase is Phase.BACKWARD)
+
 
 def reduce_rest(module: nn.Module) -> None:
-    """Reduce gradients that wait in a chunk's units; collective over its shards, nothing for other chunks."""
+    """Reduce what halves of backwards have left; collective over the chunk's data ranks.
+
+    By the calls that end a step in torch's own pipeline runtime (torch.distributed.pipelining.stage,
+    perform_reduce_grad, torch 2.13).
+    """
     if not isinstance(module, FSDPModule):
         return
-    # [Private torch API] The only one of the pipeline; there is no public call that reduces without a backward.
+    module.set_requires_gradient_sync(True)
+    # [Private torch API] The only one of the pipeline: no public call reduces without a backward.
     root = module._get_fsdp_state()
     for state in root._state_ctx.all_states:
         for group in state._fsdp_param_groups:

@@ -34,6 +34,11 @@ class Stage:
         if split:
             attach(module, self._gradients)
 
+    @property
+    def splits(self) -> bool:
+        """Whether any backward of the stage runs in two halves."""
+        return bool(self._split)
+
     def forward(self, micro_batch: int, x: Tensor) -> Tensor:
         """Output for the next stage, cut off from the graph; x is the stage's input (ids on the first stage)."""
         output = self._output(micro_batch, x)
