@@ -1,0 +1,1 @@
+"""Settings of other frameworks, read into a model, a job and a strategy: one framework a package."""

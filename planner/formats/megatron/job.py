@@ -1,0 +1,112 @@
+"""Megatron-LM arguments -> the job: batch, precision, optimizer and engine options."""
+
+from typing import Any, Final
+
+from cost_models.errors import BadInput
+from cost_models.specs.job import JobRequest, Optimizer, Precision
+from planner.formats.megatron.arguments import Arguments
+
+DEFAULT_MICRO_BATCH: Final = 1
+OPTIMIZERS: Final = {
+    "adam": Optimizer.ADAMW,
+    "sgd": Optimizer.SGD,
+    "muon": Optimizer.MUON,
+    "dist_muon": Optimizer.MUON,
+}
+FP8_RECIPES: Final = {"mxfp8": Precision.MXFP8}
+DTYPES: Final = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
+
+
+def read_job(arguments: Arguments, data_parallel: int, program: str, version: str = "") -> JobRequest:
+    """The job of a run on `data_parallel` ranks; raises BadInput naming the argument."""
+    micro = arguments.whole("micro-batch-size")
+    batch = arguments.whole("global-batch-size", micro * data_parallel)
+    return JobRequest(
+        seq_len=_sequence(arguments, program),
+        global_batch=batch,
+        precision=_precision(arguments),
+        engine=f"megatron@{version}" if version else "megatron",
+        optimizer=_optimizer(arguments),
+        options=_options(arguments, program),
+    )
+
+
+def _sequence(arguments: Arguments, program: str) -> int:
+    if program == "t5":
+        return arguments.whole("encoder-seq-length")
+    return arguments.whole("seq-length")
+
+
+def _precision(arguments: Arguments) -> Precision:
+    if arguments.flag("bf16") and arguments.flag("fp16"):
+        raise BadInput("--bf16 and --fp16 are both given; keep one", pointer="/fp16")
+    if arguments.has("fp8-format"):
+        return FP8_RECIPES.get(arguments.text("fp8-recipe"), Precision.FP8)
+    if arguments.flag("fp16"):
+        return Precision.FP16
+    return Precision.BF16 if arguments.flag("bf16") else Precision.FP32
+
+
+def _optimizer(arguments: Arguments) -> Optimizer:
+    name = arguments.text("optimizer", "adam")
+    if name not in OPTIMIZERS:
+        raise BadInput(
+            f"--optimizer {name:.40} is not read; use {', '.join(OPTIMIZERS)}", pointer="/optimizer"
+        )
+    return OPTIMIZERS[name]
+
+
+def _options(arguments: Arguments, program: str) -> dict[str, Any]:
+    """Typed options of the engine and the job."""
+    options: dict[str, Any] = {
+        "engine.attention": _attention(arguments),
+        "engine.fused_cross_entropy": arguments.flag("cross-entropy-loss-fusion"),
+        "engine.vocabulary_multiple": arguments.whole("make-vocab-size-divisible-by", 128),
+        "engine.overlap_grad_reduce": arguments.flag("overlap-grad-reduce"),
+        "engine.overlap_param_gather": arguments.flag("overlap-param-gather"),
+        "engine.tp_comm_overlap": arguments.flag("tp-comm-overlap"),
+        "engine.ep_overlap": arguments.flag("overlap-moe-expert-parallel-comm"),
+        "engine.router_fp32": arguments.text("moe-router-dtype") in ("fp32", "fp64"),
+        "engine.dropout": arguments.number("hidden-dropout", 0.1) > 0
+        or arguments.number("attention-dropout", 0.1) > 0,
+        "engine.grad_dtype": _gradient_dtype(arguments),
+    }
+    if arguments.text("cross-entropy-fusion-impl") == "te":
+        options["engine.cross_entropy_impl"] = "te"
+    if arguments.flag("use-precision-aware-optimizer") and arguments.has("exp-avg-dtype"):
+        options["engine.moment_dtype"] = _dtype(arguments, "exp-avg-dtype")
+    if program == "t5":
+        options["job.decoder_seq_len"] = arguments.whole("decoder-seq-length")
+    if arguments.has("moe-expert-capacity-factor"):
+        options["job.moe_capacity_factor"] = arguments.number("moe-expert-capacity-factor")
+    if arguments.text("moe-token-dispatcher-type") == "flex":
+        backend = arguments.text("moe-flex-dispatcher-backend", "deepep")
+        options["job.moe_dispatcher"] = "hybridep" if backend == "hybridep" else "deepep"
+    if arguments.has("mtp-num-layers"):
+        options["job.train_mtp"] = True
+    return options
+
+
+def _attention(arguments: Arguments) -> str:
+    """Unfused where asked, or where the local implementation runs without flash attention."""
+    backend = arguments.text("attention-backend", "auto")
+    if backend in ("unfused", "local"):
+        return "unfused"
+    local = arguments.text("transformer-impl", "transformer_engine") == "local"
+    return "unfused" if local and not arguments.flag("use-flash-attn") else "flash"
+
+
+def _gradient_dtype(arguments: Arguments) -> str:
+    """fp32 accumulation comes with bf16 unless --grad-reduce-in-bf16 or bf16 main gradients are asked for."""
+    if arguments.flag("grad-reduce-in-bf16") or arguments.text("main-grads-dtype") == "bf16":
+        return "bf16"
+    if arguments.flag("fp16") and not arguments.flag("accumulate-allreduce-grads-in-fp32"):
+        return "bf16"  # 16-bit gradients of an fp16 run: two bytes
+    return "fp32"
+
+
+def _dtype(arguments: Arguments, name: str) -> str:
+    text = arguments.text(name)
+    if text not in DTYPES:
+        raise BadInput(f"--{name} {text:.40} is not a dtype; use {', '.join(DTYPES)}", pointer=f"/{name}")
+    return DTYPES[text]

@@ -1,0 +1,263 @@
+"""Megatron-LM arguments -> the model that its GPT, BERT, T5 and hybrid builders make (megatron/core/models)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from cost_models.errors import BadInput
+from cost_models.operators import Embedding, LmHead, Norm
+from cost_models.operators.base import Operator
+from cost_models.operators.embedding import EMBEDDING_TIE, IdleWeights
+from cost_models.operators.loss import CrossEntropy
+from cost_models.readers.blocks.attention import attention_sublayer
+from cost_models.readers.blocks.cross_attention import cross_attention_sublayer
+from cost_models.readers.blocks.feed_forward import feed_forward_sublayer
+from cost_models.readers.blocks.layers import layer_kind, runs
+from cost_models.readers.blocks.mamba import mamba_sublayer
+from cost_models.readers.blocks.stream import HEAD_TIE, Builder, Stream, chain, column, head, replicated
+from cost_models.specs.model import Layer, LayerKind, ModelSpec, Role, Stack
+from planner.formats.megatron.arguments import Arguments, layer_pattern
+from planner.formats.megatron.shapes import (
+    attention_shape,
+    is_plain_dropout,
+    mamba_shape,
+    mlp_shape,
+    moe_shape,
+    stream_of,
+    vocabulary,
+)
+
+PROGRAMS: Final = ("gpt", "bert", "t5", "hybrid")
+"""What a run trains, by the script that starts it: pretrain_gpt.py and so on."""
+
+HYBRID: Final[Mapping[str, str]] = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+BINARY_HEAD_CLASSES: Final = 2
+
+
+def read_model(arguments: Arguments, program: str, name: str) -> ModelSpec:
+    """The model of a run; raises BadInput naming the argument."""
+    if program not in PROGRAMS:
+        raise BadInput(f"program {program!r:.40} is not read; use {', '.join(PROGRAMS)}")
+    if program == "t5":
+        return _encoder_decoder(arguments, name)
+    return _decoder(arguments, program, name)
+
+
+def _decoder(arguments: Arguments, program: str, name: str) -> ModelSpec:
+    """One stack of blocks between a table and a head."""
+    stream, vocab = stream_of(arguments), vocabulary(arguments, program)
+    builders, order = _blocks(arguments, program, stream)
+    tied = not arguments.flag("untie-embeddings-and-output-weights")
+    mtp = arguments.whole("mtp-num-layers", 0, low=0)
+    table_tie = EMBEDDING_TIE if tied or mtp else ""
+    head_tie = EMBEDDING_TIE if tied else (HEAD_TIE if mtp else "")
+    last = (
+        _masked_head(arguments, stream, vocab, head_tie)
+        if program == "bert"
+        else head(stream, vocab, head_tie)
+    )
+    operators: dict[str, Sequence[Operator]] = {
+        "embedding": (_table(arguments, stream, vocab, table_tie, program == "bert"),),
+        **{kind: chain(*build) for kind, build in builders.items()},
+        "head": last,
+    }
+    if mtp:
+        operators["mtp"] = _prediction_layer(stream, vocab, head_tie, builders[order[-1]])
+    prediction = (Layer(kind="mtp", role=Role.MTP, count=mtp),) if mtp else ()
+    return ModelSpec(
+        name=name,
+        family=f"megatron-{program}",
+        layers=(
+            Layer(kind="embedding", role=Role.EMBEDDING),
+            *runs(order),
+            *prediction,
+            Layer(kind="head", role=Role.HEAD),
+        ),
+        kinds=_kinds(operators, stream.hidden, ("mtp", "head")),
+        vocab_size=vocab,
+        hidden_size=stream.hidden,
+        num_attention_heads=arguments.whole("num-attention-heads"),
+        num_kv_heads=attention_heads(arguments),
+        num_experts=arguments.whole("num-experts", 0, low=0),
+        num_experts_per_token=moe_shape(arguments).top_k if arguments.has("num-experts") else 0,
+        max_seq_len=arguments.whole("max-position-embeddings", arguments.whole("seq-length", 1)),
+        tied_embeddings=tied,
+        reader="megatron",
+    )
+
+
+def attention_heads(arguments: Arguments) -> int:
+    """Key/value heads."""
+    heads = arguments.whole("num-attention-heads")
+    return arguments.whole("num-query-groups", heads) if arguments.flag("group-query-attention") else heads
+
+
+def _kinds(
+    operators: Mapping[str, Sequence[Operator]], hidden: int, last: tuple[str, ...]
+) -> dict[str, LayerKind]:
+    return {
+        kind: layer_kind(kind, each, hidden, cut_after=kind not in last) for kind, each in operators.items()
+    }
+
+
+def _blocks(
+    arguments: Arguments, program: str, stream: Stream
+) -> tuple[dict[str, tuple[Builder, ...]], tuple[str, ...]]:
+    """Builders of every kind of block, and the kind of each layer."""
+    pattern = arguments.text("hybrid-layer-pattern") or arguments.text("hybrid-override-pattern")
+    if pattern:
+        return _hybrid(arguments, stream, pattern)
+    layers = arguments.whole("num-layers")
+    attention = attention_sublayer(stream, attention_shape(arguments, causal=program != "bert"))
+    dense = (attention, feed_forward_sublayer(stream, mlp_shape(arguments)))
+    if not arguments.has("num-experts"):
+        return {"dense": dense}, ("dense",) * layers
+    routed = (attention, feed_forward_sublayer(stream, moe_shape(arguments)))
+    chosen = layer_pattern(arguments.text("moe-layer-freq", "1"), layers, "moe-layer-freq")
+    order = tuple("moe" if routes else "dense" for routes in chosen)
+    return {kind: {"dense": dense, "moe": routed}[kind] for kind in dict.fromkeys(order)}, order
+
+
+def _hybrid(
+    arguments: Arguments, stream: Stream, pattern: str
+) -> tuple[dict[str, tuple[Builder, ...]], tuple[str, ...]]:
+    """One mixer a layer by its letter."""
+    letters = pattern.split("/", maxsplit=1)[0].replace("|", "")
+    wrong = sorted(set(letters) - set(HYBRID))
+    if wrong:
+        raise BadInput(f"--hybrid-layer-pattern holds {''.join(wrong)!r:.20}; use only {' '.join(HYBRID)}")
+    layers = arguments.whole("num-layers", len(letters))
+    if layers != len(letters):
+        raise BadInput(
+            f"--hybrid-layer-pattern names {len(letters)} layers, --num-layers is {layers}; make them equal"
+        )
+    builders: dict[str, tuple[Builder, ...]] = {}
+    for kind in dict.fromkeys(HYBRID[letter] for letter in letters):
+        if kind == "mamba":
+            builders[kind] = (mamba_sublayer(stream, mamba_shape(arguments)),)
+        elif kind == "attention":
+            builders[kind] = (attention_sublayer(stream, attention_shape(arguments)),)
+        else:
+            shape = mlp_shape(arguments) if kind == "mlp" else moe_shape(arguments)
+            builders[kind] = (feed_forward_sublayer(stream, shape),)
+    return builders, tuple(HYBRID[letter] for letter in letters)
+
+
+def _table(arguments: Arguments, stream: Stream, vocab: int, tie: str, types: bool) -> Embedding:
+    """Tokens and learned positions (the default kind); BERT adds two token types where it has a binary head."""
+    learned = not arguments.flag("use-rotary-position-embeddings") and (
+        arguments.text("position-embedding-type", "learned_absolute") == "learned_absolute"
+    )
+    return Embedding(
+        name="embedding",
+        vocab_size=vocab,
+        width=stream.hidden,
+        positions=arguments.whole("max-position-embeddings") if learned else 0,
+        types=BINARY_HEAD_CLASSES if types and not arguments.flag("bert-no-binary-head") else 0,
+        tie=tie,
+        dropout=is_plain_dropout(arguments),
+    )
+
+
+def _masked_head(arguments: Arguments, stream: Stream, vocab: int, tie: str) -> tuple[Operator, ...]:
+    """Final norm, transform with its norm, the vocabulary with a bias (megatron/core/models/bert/bert_model.py).
+
+    The pooler and the binary head work on one position of a sequence: their weights count, their work does not.
+    """
+    hidden = stream.hidden
+    binary = 0 if arguments.flag("bert-no-binary-head") else (hidden + 1) * (hidden + BINARY_HEAD_CLASSES)
+    idle = (IdleWeights(name="binary_head", elements=binary),) if binary else ()
+    return (
+        stream.normalise("final_norm", "x"),
+        *idle,
+        replicated("transform", "final_norm", hidden, hidden, bias=True),
+        Norm(name="transform_norm", inputs=("transform",), kind="layer", width=hidden, bias=True),
+        LmHead(name="logits", inputs=("transform_norm",), vocab_size=vocab, width=hidden, tie=tie, bias=True),
+        CrossEntropy(name="loss", inputs=("logits",), vocab_size=vocab),
+    )
+
+
+def _prediction_layer(
+    stream: Stream, vocab: int, head_tie: str, block: tuple[Builder, ...]
+) -> tuple[Operator, ...]:
+    """One multi-token-prediction layer: two norms, a 2h to h linear, a block like the last one, a norm."""
+    before: tuple[Operator, ...] = (
+        Embedding(name="mtp_embedding", vocab_size=vocab, width=stream.hidden, tie=EMBEDDING_TIE),
+        stream.normalise("enorm", "mtp_embedding"),
+        stream.normalise("hnorm", "x"),
+        column("eh_proj", "mtp_input", 2 * stream.hidden, stream.hidden),
+    )
+    inside = chain(*block, source="eh_proj")
+    after: tuple[Operator, ...] = (
+        stream.normalise("shared_head_norm", inside[-1].name),
+        LmHead(
+            name="logits", inputs=("shared_head_norm",), vocab_size=vocab, width=stream.hidden, tie=head_tie
+        ),
+        CrossEntropy(name="loss", inputs=("logits",), vocab_size=vocab),
+    )
+    return (*before, *inside, *after)
+
+
+def _encoder_decoder(arguments: Arguments, name: str) -> ModelSpec:
+    """T5 as Megatron builds it: pre-norm blocks with biases, one tied table, learned positions, a biased head."""
+    stream, vocab = stream_of(arguments), vocabulary(arguments, "t5")
+    attention = attention_shape(arguments, causal=False)
+    own = attention_sublayer(stream, attention)
+    looking_back = attention_sublayer(stream, attention.model_copy(update={"causal": True}))
+    feed = feed_forward_sublayer(stream, mlp_shape(arguments))
+    table = _table(arguments, stream, vocab, EMBEDDING_TIE, types=False)
+    crossing = {
+        kind: chain(looking_back, cross_attention_sublayer(stream, attention, kind == "decoder_first"), feed)
+        for kind in ("decoder_first", "decoder")
+    }
+    last = (
+        stream.normalise("final_norm", "x"),
+        LmHead(
+            name="logits",
+            inputs=("final_norm",),
+            vocab_size=vocab,
+            width=stream.hidden,
+            tie=EMBEDDING_TIE,
+            bias=True,
+        ),
+        CrossEntropy(name="loss", inputs=("logits",), vocab_size=vocab),
+    )
+    operators: dict[str, Sequence[Operator]] = {
+        "encoder_embedding": (table,),
+        "encoder": chain(own, feed),
+        "encoder_norm": (stream.normalise("encoder_norm", "x"),),
+        "decoder_embedding": (table.model_copy(update={"positions": 0}),),
+        **crossing,
+        "head": last,
+    }
+    encoders = arguments.whole("encoder-num-layers", arguments.whole("num-layers", 0, low=0) or None)
+    decoders = arguments.whole("decoder-num-layers", encoders)
+    order = ("decoder_first", *("decoder",) * (decoders - 1))
+    kinds = _kinds(operators, stream.hidden, ("encoder_norm", "head"))
+    return ModelSpec(
+        name=name,
+        family="megatron-t5",
+        layers=(
+            Layer(kind="encoder_embedding", role=Role.EMBEDDING, stack="encoder"),
+            *runs(("encoder",) * encoders, stack="encoder"),
+            Layer(kind="encoder_norm", role=Role.HEAD, stack="encoder"),
+            Layer(kind="decoder_embedding", role=Role.EMBEDDING, stack="decoder"),
+            *runs(order, stack="decoder"),
+            Layer(kind="head", role=Role.HEAD, stack="decoder"),
+        ),
+        kinds={
+            kind: each
+            for kind, each in kinds.items()
+            if kind in {*order, "encoder", "encoder_embedding", "encoder_norm", "decoder_embedding", "head"}
+        },
+        stacks=(
+            Stack(name="encoder", length="seq_len"),
+            Stack(name="decoder", length="decoder_seq_len", reads=("encoder",)),
+        ),
+        vocab_size=vocab,
+        hidden_size=stream.hidden,
+        num_attention_heads=attention.heads,
+        num_kv_heads=attention.heads,
+        max_seq_len=arguments.whole("max-position-embeddings"),
+        tied_embeddings=True,
+        reader="megatron",
+    )

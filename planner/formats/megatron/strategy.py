@@ -1,0 +1,168 @@
+"""Megatron-LM arguments -> the strategy: degrees, stages, recompute, distributed optimizer."""
+
+import re
+from typing import Any, Final
+
+from cost_models.errors import BadInput
+from cost_models.specs.strategy import StrategyRequest
+from planner.formats.megatron.arguments import Arguments
+
+_GROUP: Final = re.compile(r"\(([^()]*)\)\*(\d+)")
+_REPEAT: Final = re.compile(r"([A-Za-z])\*(\d+)")
+_LAYOUT: Final = re.compile(r"[EtmL|]*")
+
+
+def degrees(arguments: Arguments) -> dict[str, int]:
+    """tp, pp, cp, ep and etp; the expert tensor parallel size is tp's unless stated (training/arguments.py)."""
+    tp = arguments.whole("tensor-model-parallel-size", 1)
+    experts = arguments.has("num-experts")
+    etp = arguments.whole("expert-tensor-parallel-size", tp) if experts else 1
+    if experts and tp > 1 and not arguments.has("expert-tensor-parallel-size"):
+        arguments.assume("expert-tensor-parallel-size", tp)
+    return {
+        "tp": tp,
+        "pp": arguments.whole("pipeline-model-parallel-size", 1),
+        "cp": arguments.whole("context-parallel-size", 1),
+        "ep": arguments.whole("expert-model-parallel-size", 1) if experts else 1,
+        "etp": etp,
+    }
+
+
+def read_strategy(arguments: Arguments, num_layers: int, devices: int) -> StrategyRequest:
+    """The strategy of a run on so many devices; raises BadInput naming the argument."""
+    axes = degrees(arguments)
+    inner = axes["tp"] * axes["pp"] * axes["cp"]
+    if devices % inner:
+        raise BadInput(
+            f"world size {devices} is not divisible by tensor {axes['tp']} x pipeline {axes['pp']} x context "
+            f"{axes['cp']} = {inner}; change one of the sizes"
+        )
+    stages = read_stages(arguments, num_layers, axes["pp"])
+    values: dict[str, Any] = {
+        **axes,
+        "dp": devices // inner,
+        "vpp": max(len(stages) // axes["pp"], 1),
+        "stages": stages,
+        "mbs": arguments.whole("micro-batch-size"),
+        "sp": arguments.flag("sequence-parallel") and axes["tp"] > 1,
+        "zero": 1 if arguments.flag("use-distributed-optimizer") else 0,
+        "recompute": _recompute(arguments, num_layers, stages),
+        "cp_kind": {"a2a": "ulysses", "all_gather": "allgather"}.get(arguments.text("cp-comm-type"), "ring"),
+    }
+    replicas = arguments.whole("num-distributed-optimizer-instances", 1)
+    if replicas > 1 and values["zero"]:
+        values["dp_replicate"] = replicas
+    if arguments.flag("use-tp-pp-dp-mapping"):
+        values["order"] = ("tp", "cp", "ep", "pp", "dp")
+    return StrategyRequest(**values)
+
+
+def read_stages(arguments: Arguments, num_layers: int, pp: int) -> tuple[int, ...]:
+    """Blocks of every virtual stage in global order, from whichever of the four spellings is used."""
+    if arguments.has("pipeline-model-parallel-layout"):
+        return layout_stages(arguments.text("pipeline-model-parallel-layout"), num_layers)
+    chunks = _chunks(arguments, num_layers, pp)
+    first = arguments.whole("decoder-first-pipeline-num-layers", 0, low=0)
+    last = arguments.whole("decoder-last-pipeline-num-layers", 0, low=0)
+    if pp > 1 and (first or last):
+        return _uneven_ends(num_layers, pp, chunks, first, last)
+    extra_first = arguments.flag("account-for-embedding-in-pipeline-split")
+    extra_last = arguments.flag("account-for-loss-in-pipeline-split")
+    total, parts = num_layers + extra_first + extra_last, pp * chunks
+    if total % parts:
+        raise BadInput(
+            f"{total} layers (embedding and loss counted where asked) are not divisible by {parts} virtual stages; "
+            "change --num-layers or the pipeline sizes",
+            pointer="/num-layers",
+        )
+    sizes = [total // parts] * parts
+    sizes[0] -= extra_first
+    sizes[-1] -= extra_last
+    return tuple(sizes)
+
+
+def _chunks(arguments: Arguments, num_layers: int, pp: int) -> int:
+    """Chunks per pipeline rank."""
+    given = [
+        name
+        for name in ("num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank")
+        if arguments.has(name)
+    ]
+    if len(given) > 1:
+        raise BadInput(f"--{given[0]} and --{given[1]} are both given; keep one", pointer=f"/{given[1]}")
+    if not given or pp == 1:
+        return 1
+    if given[0] == "num-virtual-stages-per-pipeline-rank":
+        return arguments.whole(given[0])
+    each = arguments.whole(given[0])
+    rank_layers = (
+        num_layers
+        + arguments.flag("account-for-embedding-in-pipeline-split")
+        + arguments.flag("account-for-loss-in-pipeline-split")
+    ) / pp
+    if rank_layers % each:
+        raise BadInput(
+            f"{rank_layers:g} layers of a pipeline rank are not divisible by --{given[0]} {each}",
+            pointer=f"/{given[0]}",
+        )
+    return int(rank_layers // each)
+
+
+def _uneven_ends(num_layers: int, pp: int, chunks: int, first: int, last: int) -> tuple[int, ...]:
+    """First and last ranks as stated, the others share the rest (core transformer_block.get_num_layers_to_build)."""
+    fixed = [size for size in (first, last) if size]
+    middle = pp - len(fixed)
+    rest = num_layers - sum(fixed)
+    if rest < 0 or (middle == 0 and rest) or (middle and rest % middle):
+        raise BadInput(
+            f"{rest} layers are left for {middle} middle pipeline ranks, which does not go; change "
+            "--decoder-first-pipeline-num-layers or --decoder-last-pipeline-num-layers"
+        )
+    ranks = [
+        first or rest // middle,
+        *([rest // middle] * (pp - 2) if middle else []),
+        last or rest // middle,
+    ]
+    if any(size % chunks for size in ranks):
+        raise BadInput(f"pipeline ranks of {ranks} layers are not divisible by {chunks} virtual stages each")
+    return tuple(size // chunks for _ in range(chunks) for size in ranks)
+
+
+def layout_stages(layout: str, num_layers: int) -> tuple[int, ...]:
+    """Blocks of every virtual stage of a layout such as `Et*3|(tt|)*6L` (E embedding, t layer, L loss)."""
+    text = layout.replace(",", "").replace(" ", "")
+    while _GROUP.search(text):
+        text = _GROUP.sub(lambda match: match[1] * min(int(match[2]), 100_000), text)
+    text = _REPEAT.sub(lambda match: match[1] * min(int(match[2]), 100_000), text)
+    if not _LAYOUT.fullmatch(text):
+        raise BadInput(
+            f"--pipeline-model-parallel-layout {layout:.80} is not known; write for example Et*3|(tt|)*6L"
+        )
+    stages = tuple(part.count("t") for part in text.split("|"))
+    if sum(stages) != num_layers:
+        raise BadInput(
+            f"--pipeline-model-parallel-layout names {sum(stages)} layers, --num-layers is {num_layers}; "
+            "make them equal"
+        )
+    return stages
+
+
+def _recompute(arguments: Arguments, num_layers: int, stages: tuple[int, ...]) -> str:
+    """Recompute in the contract's words."""
+    granularity = arguments.text(
+        "recompute-granularity", "selective" if arguments.flag("recompute-activations") else ""
+    )
+    if not granularity:
+        return "none"
+    if granularity == "selective":
+        modules = arguments.text("recompute-modules", "core_attn").strip("[]").replace(",", " ").split()
+        return "selective:" + "+".join(modules)
+    if granularity != "full":
+        raise BadInput(f"--recompute-granularity {granularity:.40} is not known; use full or selective")
+    method = arguments.text("recompute-method")
+    if method == "uniform":
+        # Groups of several layers keep fewer inputs, which is less than one input a layer that is counted here.
+        return "full"
+    if method == "block":
+        return f"full:{arguments.whole('recompute-num-layers')}"
+    raise BadInput('--recompute-granularity full needs --recompute-method "uniform" or "block"')

@@ -1,0 +1,124 @@
+"""Megatron-LM arguments from their three written forms: a command line or shell script, YAML, a plain mapping."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import yaml  # type: ignore[import-untyped]
+
+from cost_models.errors import BadInput
+
+Raw = dict[str, str]
+"""Argument name without dashes -> its words joined by a blank; `true` for a switch."""
+
+_ASSIGNMENT: Final = re.compile(r"^\s*(?:export\s+)?([A-Za-z_][A-Za-z_0-9]*)=(.*)$")
+_VARIABLE: Final = re.compile(
+    r"\$\{([A-Za-z_][A-Za-z_0-9]*)(?:\[@\])?(?::-([^}]*))?\}|\$([A-Za-z_][A-Za-z_0-9]*)"
+)
+_ROUNDS: Final = 8
+"""Variables that stand for variables are followed this far."""
+
+
+def arguments_of_text(text: str) -> Raw:
+    """Arguments of a YAML test definition (MODEL_ARGS or plain keys), or of a command line or shell script."""
+    document = _yaml_mapping(text)
+    if document is not None:
+        model_args = document.get("MODEL_ARGS", document)
+        if not isinstance(model_args, Mapping):
+            raise BadInput("MODEL_ARGS is no mapping; write one `--name: value` a line")
+        return arguments_of_mapping(model_args)
+    return _arguments_of_words(_words(text))
+
+
+def arguments_of_mapping(values: Mapping[Any, Any]) -> Raw:
+    """Arguments of a mapping of names, with or without dashes, to values; a false value is an absent switch."""
+    found: Raw = {}
+    for key, value in values.items():
+        name = str(key).strip().lstrip("-").replace("_", "-")
+        if value is None or value is False:
+            continue
+        words = value if isinstance(value, list | tuple) else [value]
+        _put(found, name, " ".join(_word(each) for each in words) or "true")
+    return found
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value).strip()
+
+
+def _yaml_mapping(text: str) -> Mapping[str, Any] | None:
+    """The mapping that YAML text holds; None where it is something else, as command lines are."""
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return None
+    return document if isinstance(document, Mapping) else None
+
+
+def _words(text: str) -> list[str]:
+    """Shell words with the script's own variables and arrays put in."""
+    joined = re.sub(r"\\\r?\n", " ", text)
+    variables = dict(_variables(joined))
+    for _ in range(_ROUNDS):
+        replaced = _VARIABLE.sub(lambda match: _value(match, variables), joined)
+        if replaced == joined:
+            break
+        joined = replaced
+    try:
+        return shlex.split(joined, comments=True)
+    except ValueError as error:
+        raise BadInput(f"the script cannot be read: {error}; close the quotation") from error
+
+
+def _value(match: re.Match[str], variables: Mapping[str, str]) -> str:
+    """A variable's value, its default, or the reference itself where the script does not set it."""
+    name = match[1] or match[3]
+    return variables.get(name, match[2] if match[2] is not None else match[0])
+
+
+def _variables(text: str) -> Iterator[tuple[str, str]]:
+    """Assignments of scalars and of arrays over several lines."""
+    lines = iter(text.splitlines())
+    for line in lines:
+        found = _ASSIGNMENT.match(line)
+        if not found:
+            continue
+        name, value = found[1], found[2].strip()
+        if value.startswith("("):
+            while ")" not in value:
+                following = next(lines, None)
+                if following is None:
+                    break
+                value += " " + following.split(" #")[0]
+            yield name, value.strip("() \t")
+        else:
+            yield name, value.split(" #")[0].strip().strip("\"'")
+
+
+def _arguments_of_words(words: list[str]) -> Raw:
+    """`--name value…` pairs; everything before the first one is the launcher's."""
+    found: Raw = {}
+    name, values = "", []
+    for word in [*words, "--"]:
+        if not word.startswith("--") or _is_number(word):
+            values.append(word)
+            continue
+        if name:
+            _put(found, name, " ".join(values) or "true")
+        name, equals, value = word.removeprefix("--").replace("_", "-").partition("=")
+        values = [value] if equals else []
+    if not found:
+        raise BadInput("no --arguments found; give Megatron-LM arguments as a command line, a script or YAML")
+    return found
+
+
+def _put(found: Raw, name: str, value: str) -> None:
+    """Keep an argument; two different values of one name are an error."""
+    if found.get(name, value) != value:
+        raise BadInput(f"--{name} is given twice ({found[name]:.60} and {value:.60}); give it once")
+    found[name] = value
+
+
+def _is_number(word: str) -> bool:
+    return bool(re.fullmatch(r"-{1,2}[0-9.]+", word))
