@@ -23,7 +23,7 @@ WAYS_OUT: Final = (
 def read_huggingface(raw: Mapping[str, object], *, name: str = "") -> ModelSpec:
     """ModelSpec of a config of a known family."""
     family = _family(raw)
-    nested = [key for key in ("text_config", "vision_config", "audio_config") if key in raw]
+    nested = [key for key in ("text_config", "vision_config", "audio_config") if raw.get(key) is not None]
     if nested and not _takes(family, nested):
         raise UnknownModelFamily(
             f"model_type {family[:80]!r} is composite ({', '.join(nested)}), which no reader knows yet; "

@@ -1,106 +1,33 @@
 """Composites of a vision tower and a text model: LLaVA, Gemma 3, Llama 4, Qwen3-VL and Qwen3.5, both routed."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from cost_models.errors import InvalidModel
-from cost_models.readers.huggingface import towers
 from cost_models.readers.huggingface.architectures import ARCHITECTURES
 from cost_models.readers.huggingface.common import refuse_tied
-from cost_models.readers.huggingface.config import Config, Default, options, sizes
+from cost_models.readers.huggingface.composites import COMPOSITES, HEAD_OF_ITS_OWN, Composite
+from cost_models.readers.huggingface.config import Config
 from cost_models.readers.huggingface.registry import find_reader
 from cost_models.readers.huggingface.tower import Tower
-from cost_models.readers.huggingface.towers import TowerReader
 from cost_models.specs.model import Assumed, ModelSpec
 
-
-@dataclass(frozen=True, slots=True)
-class Composite:
-    """What a family is made of. `text` maps the text model's model_type to its reader, the first one the default."""
-
-    text: Mapping[str, str]
-    vision: tuple[str, ...]
-    tower: TowerReader
-    tower_defaults: Mapping[str, Default]
-    own: Mapping[str, Default]
-    needs_tower: bool = False
-    """Whether the tower must be stated: the class's own default is not that of the tower's class."""
-    text_keys: tuple[tuple[str, ...], ...] = ()
-    """Keys, with their other names, that the text model must state: its defaults are not those of the reader."""
-
-
-_UNTIED = sizes(tie_word_embeddings=False)
-_HEAD_OF_ITS_OWN = ("llama4",)
-"""Families whose class has an untied head whatever the config says."""
-_ROUTED_KEYS = (
-    ("vocab_size",),
-    ("hidden_size",),
-    ("intermediate_size",),
-    ("num_hidden_layers",),
-    ("num_attention_heads",),
-    ("num_key_value_heads",),
-    ("head_dim",),
-    ("moe_intermediate_size",),
-    ("num_experts", "num_local_experts"),
-    ("num_experts_per_tok",),
-)
-COMPOSITES: Mapping[str, Composite] = {
-    "llava": Composite(
-        text={"llama": "llama"},
-        vision=("clip_vision_model",),
-        tower=towers.clip_tower,
-        tower_defaults=towers.CLIP,
-        own={
-            **sizes(tie_word_embeddings=False, multimodal_projector_bias=True),
-            **options(
-                projector_hidden_act="gelu",
-                vision_feature_layer=-2,
-                vision_feature_select_strategy="default",
-            ),
-        },
-        needs_tower=True,
-    ),
-    "gemma3": Composite(
-        text={"gemma3_text": "gemma3_text"},
-        vision=("siglip_vision_model",),
-        tower=towers.siglip_tower,
-        tower_defaults=towers.SIGLIP,
-        own={**sizes(tie_word_embeddings=True), **options(mm_tokens_per_image=256)},
-    ),
-    "llama4": Composite(
-        text={"llama4_text": "llama4_text"},
-        vision=("llama4_vision_model",),
-        tower=towers.llama4_tower,
-        tower_defaults=towers.LLAMA4,
-        own=_UNTIED,
-    ),
-    "qwen3_vl_moe": Composite(
-        text={"qwen3_vl_moe_text": "qwen3_moe"},
-        vision=("qwen3_vl_moe_vision", "qwen3_vl_moe"),
-        tower=towers.qwen_tower,
-        tower_defaults=towers.QWEN,
-        own=_UNTIED,
-        text_keys=_ROUTED_KEYS,
-    ),
-    "qwen3_5_moe": Composite(
-        text={"qwen3_5_moe_text": "qwen3_5_moe_text"},
-        vision=("qwen3_5_moe_vision", "qwen3_5_moe"),
-        tower=towers.qwen_tower,
-        tower_defaults=towers.QWEN,
-        own=_UNTIED,
-    ),
-}
-"""LlavaConfig, Gemma3Config, Llama4Config, Qwen3VLMoeConfig and Qwen3_5MoeConfig of transformers 5.24."""
+WHOLE_KEYS = ("model_type", "architectures", "vision_config", "text_config")
+"""Keys of a flat config that are not the text model's."""
 
 
 def reader(family: str) -> Callable[[Mapping[str, object], str], ModelSpec]:
     """The reader of one of the families."""
 
     def read(raw: Mapping[str, object], name: str) -> ModelSpec:
-        whole = Config(raw, COMPOSITES[family].own, family)
-        if _is_text_alone(raw, COMPOSITES[family]):
+        composite = COMPOSITES[family]
+        whole = Config(raw, composite.own, family)
+        absent = composite.optional_tower and raw.get("vision_config") is None
+        if absent:
+            whole.note("vision_config", "null, which is no tower", changes_parameters=True)
+        if absent or _is_text_alone(raw, composite):
             text = _text(whole, COMPOSITES[family], raw, name)
-            return text.model_copy(update={"assumed": (*whole.assumed, *text.assumed)})
+            known = {"assumed": (*whole.assumed, *text.assumed)}
+            return text.model_copy(update={"family": family, **known} if absent else known)
         return _read(whole, raw, name)
 
     return read
@@ -147,7 +74,10 @@ def _joined(family: str, text: ModelSpec, tower: Tower) -> ModelSpec:
 
 def _text(whole: Config, composite: Composite, raw: Mapping[str, object], name: str) -> ModelSpec:
     """The text model under its own reader; whether its table is tied is the whole's to say."""
-    stated = _part(raw, "text_config", bool(composite.text_keys))
+    if composite.flat and raw.get("text_config") is None:
+        stated: Mapping[str, object] = {key: raw[key] for key in raw if key not in WHOLE_KEYS}
+    else:
+        stated = _part(raw, "text_config", bool(composite.text_keys))
     family = composite.text[_one_of(stated, "text_config", tuple(composite.text))]
     for names in composite.text_keys:
         if not set(names) & set(stated):
@@ -155,7 +85,7 @@ def _text(whole: Config, composite: Composite, raw: Mapping[str, object], name: 
                 f"the text_config of this {whole.family} has no {names[0]}; add it",
                 pointer=f"/text_config/{names[0]}",
             )
-    tied = _tied(whole, stated)
+    tied = _tied(whole, stated, composite.text_ties)
     try:
         text = find_reader(family)({**stated, "model_type": family, "tie_word_embeddings": tied}, name)
     except InvalidModel as error:
@@ -163,8 +93,10 @@ def _text(whole: Config, composite: Composite, raw: Mapping[str, object], name: 
     return text.model_copy(update={"assumed": _prefixed("text_config", text.assumed)})
 
 
-def _tied(whole: Config, text: Mapping[str, object]) -> bool:
+def _tied(whole: Config, text: Mapping[str, object], text_ties: bool) -> bool:
     """The whole's word, whatever the text model's; where only the text model speaks it must not contradict."""
+    if text_ties and text.get("tie_word_embeddings") is True:
+        return True
     tied = whole.flag("tie_word_embeddings")
     own = text.get("tie_word_embeddings", tied)
     if own != tied and not whole.states("tie_word_embeddings"):
@@ -173,7 +105,7 @@ def _tied(whole: Config, text: Mapping[str, object]) -> bool:
             "decides; state it for the whole",
             pointer="/tie_word_embeddings",
         )
-    if tied and whole.family in _HEAD_OF_ITS_OWN:
+    if tied and whole.family in HEAD_OF_ITS_OWN:
         refuse_tied(whole)
     return tied
 
@@ -218,3 +150,9 @@ read_gemma3 = reader("gemma3")
 read_llama4 = reader("llama4")
 read_qwen3_vl_moe = reader("qwen3_vl_moe")
 read_qwen3_5_moe = reader("qwen3_5_moe")
+read_qwen3_vl = reader("qwen3_vl")
+read_qwen3_5 = reader("qwen3_5")
+read_qwen2_vl = reader("qwen2_vl")
+read_qwen2_5_vl = reader("qwen2_5_vl")
+read_gemma4 = reader("gemma4")
+read_gemma4_unified = reader("gemma4_unified")

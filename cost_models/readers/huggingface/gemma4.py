@@ -1,6 +1,6 @@
 """Gemma 4 text: full layers with heads of their own size, shared keys and values, inputs by layer, experts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from cost_models.operators.base import Operator
 from cost_models.readers.blocks.feed_forward import MlpShape, MoeShape
@@ -59,17 +59,44 @@ FULL_EVERY = 6
 SHARED = "_shared_kv"
 """Kinds of this name read the keys and values of the last layer of their type that has its own."""
 
+KEPT = "_kept_kv"
+"""Kinds of this name are that layer, whose keys and values later layers and draft models may read."""
+
+
+UNIFIED: Mapping[str, Default] = {
+    **DEFAULTS,
+    **sizes(hidden_size_per_layer_input=0),
+    **options(max_position_embeddings=262144, sliding_window=1024, use_bidirectional_attention="vision"),
+}
+"""Gemma4UnifiedTextConfig of transformers 5.24, whose class knows neither inputs by layer nor experts."""
+
+
+def read_gemma4_unified_text(raw: Mapping[str, object], name: str) -> ModelSpec:
+    """A model of type gemma4_unified_text."""
+    own = {
+        key: value
+        for key, value in raw.items()
+        if key not in ("enable_moe_block", "hidden_size_per_layer_input")
+    }
+    return _read(Config(own, UNIFIED, "gemma4_unified_text"), name)
+
 
 def read_gemma4_text(raw: Mapping[str, object], name: str) -> ModelSpec:
     """A model of type gemma4_text."""
-    config = Config(raw, DEFAULTS, "gemma4_text")
+    return _read(Config(raw, DEFAULTS, "gemma4_text"), name)
+
+
+def _read(config: Config, name: str) -> ModelSpec:
     decoder = read_decoder(config, name)
     stream = Stream(decoder.hidden, placement="sandwich")
     types = _types(config, decoder.layers)
     own = _own(config, types)
+    kept = kept_layers(types[:own])
     moe = _moe(config)
     prefix = "moe_" if moe else ""
-    order = tuple(prefix + each + ("" if i < own else SHARED) for i, each in enumerate(types))
+    order = tuple(
+        prefix + each + (KEPT if i in kept else "" if i < own else SHARED) for i, each in enumerate(types)
+    )
     inputs = config.optional_integer("hidden_size_per_layer_input", low=0) or 0
     kinds = {}
     for kind in dict.fromkeys(order):
@@ -110,6 +137,11 @@ def _types(config: Config, layers: int) -> tuple[str, ...]:
     if found[-1] != "full":
         config.note("layer_types", "the last layer full_attention", changes_parameters=True)
     return (*found[:-1], "full")
+
+
+def kept_layers(own: Sequence[str]) -> frozenset[int]:
+    """The last layer of each type among those with keys and values of their own."""
+    return frozenset({kind: i for i, kind in enumerate(own)}.values())
 
 
 def _own(config: Config, types: tuple[str, ...]) -> int:

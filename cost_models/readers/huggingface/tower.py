@@ -1,14 +1,14 @@
 """A vision tower in front of a text model: patches, bidirectional layers, the connector to its width."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from cost_models.operators import IdleWeights, PositionTable
 from cost_models.operators.base import Operator
 from cost_models.readers.blocks.attention import AttentionShape, attention_sublayer
 from cost_models.readers.blocks.feed_forward import MlpShape, activation, feed_forward_sublayer
-from cost_models.readers.blocks.layers import layer_kind
+from cost_models.readers.blocks.layers import layer_kind, runs
 from cost_models.readers.blocks.stream import Stream, chain, column, replicated, row
 from cost_models.readers.huggingface.config import Config
 from cost_models.readers.huggingface.encoder import check_heads
@@ -55,6 +55,12 @@ class Tower:
     merger: Sequence[Operator] = ()
     mergers: int = 0
     """Further connectors, from inner layers of the tower to the text model's first layers."""
+    blocks: Mapping[str, Sequence[Operator]] = field(default_factory=dict)
+    """Kinds of layers, where they are not LayerNorm, attention and a feed-forward of two matrices with biases."""
+    order: Sequence[str] = ()
+    """Those kinds by layer."""
+    embeds: bool = False
+    """Whether the connector counts as part of the embedding (Gemma 4)."""
 
     def stacks(self) -> tuple[Stack, ...]:
         """Both stacks with their fixed positions."""
@@ -67,18 +73,19 @@ class Tower:
         """Patches, tower, connectors; the last run with the embedding on the first stage."""
         found = [
             Layer(kind="vision_embedding", role=Role.EMBEDDING, stack=VISION),
-            Layer(kind="vision", stack=VISION, count=self.frame.layers),
+            *runs(self.order or ("vision",) * self.frame.layers, stack=VISION),
         ]
         if self.norms or self.idle:
             found.append(Layer(kind="vision_norms", role=Role.CONNECTOR, stack=VISION))
         if self.mergers:
             found.append(Layer(kind="merger", role=Role.CONNECTOR, stack=CONNECTOR, count=self.mergers))
-        return (*found, Layer(kind="connector", role=Role.CONNECTOR, stack=CONNECTOR))
+        role = Role.EMBEDDING if self.embeds else Role.CONNECTOR
+        return (*found, Layer(kind="connector", role=role, stack=CONNECTOR))
 
     def kinds(self, text_width: int) -> dict[str, LayerKind]:
         """Kinds of those layers; connectors hand on rows of the text model's width."""
         hidden = self.frame.hidden
-        built = {"vision_embedding": self._embedding(), "vision": self._block()}
+        built = {"vision_embedding": self._embedding(), **(self.blocks or {"vision": self._block()})}
         if self.norms or self.idle:
             built["vision_norms"] = self._norms()
         found = {key: layer_kind(key, operators, hidden) for key, operators in built.items()}

@@ -178,7 +178,7 @@ def qwen_tower(config: Config, whole: Config, text_width: int) -> Tower:
     frames = config.integer("temporal_patch_size", high=1000)
     merged = frame.hidden * merge**2
     widths = Widths(merged, merged, out)
-    mergers = _inner_layers(config, frame.layers) if config.family == "qwen3_vl_moe" else 0
+    mergers = _inner_layers(config, frame.layers) if config.family.startswith("qwen3_vl") else 0
     return Tower(
         frame=frame,
         patch_features=frames * patch_features(config, patch, "in_channels"),
