@@ -16,6 +16,7 @@ from cost_models.schedule.placement import stage_of
 from planner.executor.data import Batch, Sampler, Source, open_source
 from planner.executor.data_parallel.base import DataParallel, DataParallelSettings
 from planner.executor.data_parallel.wrap import wrap
+from planner.executor.factory import FactoryChunk, build_factory_chunk
 from planner.executor.mesh import Meshes, build_meshes
 from planner.executor.model.build import build_chunk
 from planner.executor.model.chunk import ChunkModule
@@ -136,7 +137,7 @@ class Trainer:
         return time.perf_counter()
 
 
-def build_chunks(order: RunOrder, meshes: Meshes, device: torch.device) -> list[ChunkModule]:
+def build_chunks(order: RunOrder, meshes: Meshes, device: torch.device) -> list[ChunkModule | FactoryChunk]:
     """The chunks that this rank holds, in the order of its schedule's chunk numbers."""
     strategy, model = order.strategy, order.situation.model
     tp_mesh = meshes.tp if strategy.tp > 1 else None
@@ -144,7 +145,7 @@ def build_chunks(order: RunOrder, meshes: Meshes, device: torch.device) -> list[
     full = strategy.full_layers()
     engine = order.situation.engine.options
     dropout = engine.dropout if order.options.dropout is None else order.options.dropout
-    chunks = []
+    chunks: list[ChunkModule | FactoryChunk] = []
     for chunk in range(strategy.vpp):
         stage = stage_of(strategy.schedule, strategy.pp, meshes.at.pp, chunk)
         options = BuildOptions(
@@ -158,7 +159,11 @@ def build_chunks(order: RunOrder, meshes: Meshes, device: torch.device) -> list[
             fused_cross_entropy=engine.fused_cross_entropy,
             cross_entropy_chunks=engine.cross_entropy_chunks,
         )
-        chunks.append(build_chunk(model, cut_of_stage(strategy.stages, stage), options))
+        if order.options.factory:
+            stages = len(strategy.stages)
+            chunks.append(build_factory_chunk(order.options.factory, stage, stages, options))
+        else:
+            chunks.append(build_chunk(model, cut_of_stage(strategy.stages, stage), options))
     return chunks
 
 
