@@ -6,14 +6,19 @@ from pathlib import Path
 from planner.validation.predict import outcome_of
 from planner.validation.report import ValidationReport
 from planner.validation.rows import read_runs
+from planner.validation.test_runs import read_test_runs
 
 __all__ = ["ValidationReport", "validate_file"]
 
 
 def validate_file(path: Path, on_row: Callable[[int, int], None] | None = None) -> ValidationReport:
-    """Predict every run of a CSV table; `on_row` is told (rows done, rows in all). A row that cannot be predicted says
-    why; only a file that is no such table raises BadInput."""
-    runs = read_runs(Path(path))
+    """Predict every run of a CSV table, or of a JSON list of Megatron-Core's own test runs.
+
+    `on_row` is told (rows done, rows in all). A row that cannot be predicted says why; only a file that is no such
+    table raises BadInput.
+    """
+    path = Path(path)
+    runs = read_test_runs(path) if path.suffix.lower() == ".json" else read_runs(path)
     outcomes = []
     for number, run in enumerate(runs, start=1):
         outcomes.append(outcome_of(run))

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from cost_models.errors import BadInput
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.job import JobRequest, Precision
 from cost_models.specs.strategy import StrategyRequest
+from planner.formats.megatron import read_megatron
 from planner.situation import Situation, situate
 from planner.validation.clusters import cluster_of
 from planner.validation.frameworks import (
@@ -59,7 +61,7 @@ class Case:
 def case_of(run: Run) -> Case:
     """The case of a run; raises Unusable with the reason where there is none."""
     try:
-        return _case(run)
+        return _case(run) if run.arguments is None else _case_of_arguments(run, run.arguments)
     except BadInput as error:
         raise Unusable(str(error).replace("\n", "; ")) from error
     except ValidationError as error:
@@ -84,6 +86,18 @@ def _case(run: Run) -> Case:
     )
     situation = situate(model, cluster_of(run), job)
     return Case(run, situation, strategy, assumed, framework.nearest, stretch)
+
+
+def _case_of_arguments(run: Run, arguments: Mapping[str, str]) -> Case:
+    """The case of a run whose source gives Megatron-LM's own arguments."""
+    settings = read_megatron(
+        dict(arguments), run.whole("n_gpus"), program=run.text("program", "gpt"), name=run.text("model")
+    )
+    assumed = (*settings.assumed, *(f"{name} is not read" for name in settings.unknown))
+    if run.text("assumed_devices"):
+        assumed += (f"n_gpus={run.text('n_gpus')}",)
+    situation = situate(settings.model, cluster_of(run), settings.job)
+    return Case(run, situation, settings.strategy, assumed, "")
 
 
 def _engine(strategy: StrategyRequest, framework: Framework) -> str:

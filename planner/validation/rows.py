@@ -25,10 +25,14 @@ class Unusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One measured run: the cells of its row, empty ones left out, and the folder that its model file is in."""
+    """One measured run: the cells of its row, empty ones left out, and the folder that its model file is in.
+
+    `arguments` are the framework's own, where the source gives them instead of columns.
+    """
 
     cells: Mapping[str, str]
     folder: Path
+    arguments: Mapping[str, str] | None = None
 
     @property
     def id(self) -> str:
