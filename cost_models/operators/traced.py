@@ -44,8 +44,6 @@ class Traced(Operator):
     """Elements of matrices and filters; they multiply tokens."""
     vectors: int = 0
     """Elements of norms, biases and tables."""
-    tie: str = ""
-    """Name of a group of weights stored elsewhere too, counted once."""
     convolution: bool = False
     matmuls: int = 1
     flops: Growth = Growth()
@@ -53,6 +51,8 @@ class Traced(Operator):
     moved: Growth = Growth()
     launches: float = 0.0
     kept: dict[DtypeRole, Growth] = {}
+    reads: dict[str, float] = {}
+    """Outputs of other operators that it keeps, by name: elements per position. One storage with theirs."""
     width: float = 0.0
     """Elements of its output per position (per sample where there are images)."""
     image_size: int = 0
@@ -61,14 +61,10 @@ class Traced(Operator):
         """One full copy on every rank."""
         found = []
         if self.weights:
-            found.append(ParameterGroup(f"{self.name}.weights", self.weights, tie=self._tied("weights")))
+            found.append(ParameterGroup(f"{self.name}.weights", self.weights))
         if self.vectors:
-            name = f"{self.name}.vectors"
-            found.append(ParameterGroup(name, self.vectors, tie=self._tied("vectors"), matrix=False))
+            found.append(ParameterGroup(f"{self.name}.vectors", self.vectors, matrix=False))
         return tuple(found)
-
-    def _tied(self, part: str) -> str:
-        return f"{self.tie}.{part}" if self.tie else ""
 
     def _length(self, at: Shard) -> Num:
         if self.image_size:
@@ -110,9 +106,13 @@ class Traced(Operator):
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
         """What autograd kept, by dtype."""
         length = self._length(at)
-        return tuple(
+        own = tuple(
             Tensor(f"{self.name}.{role.value}", at.sequences * growth.at(length), role)
             for role, growth in self.kept.items()
+        )
+        return (
+            *own,
+            *(Tensor(name, at.sequences * length * elements) for name, elements in self.reads.items()),
         )
 
     def transient(self, at: Shard, style: Style) -> Transient:

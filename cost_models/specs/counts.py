@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from cost_models.operators import GroupedLinear
-from cost_models.operators.base import ParameterGroup, Shard
+from cost_models.operators.base import Operator, ParameterGroup, Shard
 from cost_models.specs.model import Layer, LayerKind, ModelSpec, Role
 
 WIDENING = "stream_in"
@@ -137,13 +137,26 @@ def _unique(model: ModelSpec, layers: tuple[Layer, ...]) -> int:
 
 
 def _idle_experts(model: ModelSpec, layers: tuple[Layer, ...]) -> int:
-    """Elements of the experts that a token is not routed to."""
-    return sum(layer.count * _idle_of_kind(model.kinds[layer.kind]) for layer in layers)
+    """Elements of the experts that a token is not routed to; shared weights once, as they are stored."""
+    idle = 0
+    seen: set[tuple[str, str, str]] = set()
+    for layer in layers:
+        for operator in model.kinds[layer.kind].operators:
+            of = (layer.shares, layer.kind) if layer.shares else (operator.shares, "")
+            if (*of, operator.name) not in seen:
+                idle += (1 if of[0] else layer.count) * _idle_of((operator,))
+            if of[0]:
+                seen.add((*of, operator.name))
+    return idle
 
 
 def _idle_of_kind(kind: LayerKind) -> int:
+    return _idle_of(kind.operators)
+
+
+def _idle_of(operators: Iterable[Operator]) -> int:
     idle = 0
-    for operator in kind.operators:
+    for operator in operators:
         if isinstance(operator, GroupedLinear):
             elements = sum(group.elements for group in operator.parameters())
             idle += elements - elements * operator.top_k // operator.experts

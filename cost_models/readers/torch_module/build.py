@@ -206,7 +206,7 @@ def _auto_classes(config: Any, kind: Any) -> bool:
 
     for name in AUTO_CLASSES:
         mapping = getattr(getattr(transformers, name, None), "_model_mapping", {})
-        found = mapping[type(config)] if type(config) in mapping else ()
+        found = mapping.get(type(config), ())
         if kind in (found if isinstance(found, tuple) else (found,)):
             return True
     return False

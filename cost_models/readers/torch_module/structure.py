@@ -216,9 +216,7 @@ def layer_signature(module: nn.Module) -> Signature:
     parts: list[tuple[str, str, tuple[tuple[str, object], ...]]] = []
     for name, part in module.named_modules():
         scalars = tuple(
-            (key, value)
-            for key, value in sorted(vars(part).items())
-            if _tells(key) and _is_plain(value)
+            (key, value) for key, value in sorted(vars(part).items()) if _tells(key) and _is_plain(value)
         )
         parts.append((name, type(part).__name__, scalars))
     return (type(module).__name__, shapes, tuple(parts))
