@@ -6,6 +6,7 @@ from torch.nn import functional
 
 from cost_models.errors import BadInput
 from cost_models.operators import Norm
+from planner.executor.model.operators.rms import rms_norm
 from planner.executor.model.operators.site import Site
 from planner.executor.model.parameters import Initial, ones, zeros
 from planner.executor.model.tensor_parallel import local
@@ -55,5 +56,5 @@ class NormModule(nn.Module):
 
     def _plain(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         if self.kind == "rms":
-            return functional.rms_norm(x, (self.width,), weight, self.eps)
+            return rms_norm(x, weight, self.eps)
         return functional.layer_norm(x, (self.width,), weight, bias, self.eps)
