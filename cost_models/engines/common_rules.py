@@ -4,6 +4,7 @@ import numpy as np
 
 from cost_models.engines.rules import Facts, Rule, divides, fixed, nearest_values
 from cost_models.mesh import SCHEDULES, Bool, MeshBatch
+from cost_models.operators import Traced
 from cost_models.schedule import ScheduleName, schedule_violations
 from cost_models.specs.strategy import ORDER_AXES, Strategy, divisors
 
@@ -160,6 +161,13 @@ def _vision_axes(facts: Facts, meshes: MeshBatch) -> Bool:
     return bad
 
 
+def _traced_axes(facts: Facts, meshes: MeshBatch) -> Bool:
+    if not any(isinstance(operator, Traced) for operator in facts.operators):
+        return np.zeros(meshes.size, dtype=bool)
+    bad: Bool = (meshes.tp > 1) | (meshes.cp > 1) | (meshes.etp > 1)
+    return bad
+
+
 def _shared_blocks(facts: Facts, meshes: MeshBatch) -> Bool:
     if not facts.shares_blocks:
         return np.zeros(meshes.size, dtype=bool)
@@ -231,6 +239,13 @@ def _tensor_rules() -> tuple[Rule, ...]:
             _vision_axes,
             "tp {tp} and cp {cp} given for a vision model, whose convolutions are not divided",
             ("tp 1, cp 1",),
+        ),
+        fixed(
+            "traced_axes",
+            "how the work inside a traced layer divides is not known (docs/models.md)",
+            _traced_axes,
+            "tp {tp}, cp {cp} and etp {etp} given for a model whose layers were traced, not described",
+            ("tp 1, cp 1, etp 1",),
         ),
         fixed(
             "shared_blocks",

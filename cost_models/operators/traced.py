@@ -1,6 +1,8 @@
 """Work that no operator family describes: counted once by running the module without memory, kept as polynomials."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from cost_models.operators.base import (
     DtypeRole,
@@ -40,22 +42,22 @@ class Traced(Operator):
     """
 
     family: Literal["traced"] = "traced"
-    weights: int = 0
+    weights: Annotated[int, Field(ge=0)] = 0
     """Elements of matrices and filters; they multiply tokens."""
-    vectors: int = 0
+    vectors: Annotated[int, Field(ge=0)] = 0
     """Elements of norms, biases and tables."""
     convolution: bool = False
-    matmuls: int = 1
+    matmuls: Annotated[int, Field(ge=1)] = 1
     flops: Growth = Growth()
     causal: bool = False
     moved: Growth = Growth()
-    launches: float = 0.0
+    launches: Annotated[float, Field(ge=0)] = 0.0
     kept: dict[DtypeRole, Growth] = {}
     reads: dict[str, float] = {}
     """Outputs of other operators that it keeps, by name: elements per position. One storage with theirs."""
-    width: float = 0.0
+    width: Annotated[float, Field(ge=0)] = 0.0
     """Elements of its output per position (per sample where there are images)."""
-    image_size: int = 0
+    image_size: Annotated[int, Field(ge=0)] = 0
 
     def parameters(self) -> tuple[ParameterGroup, ...]:
         """One full copy on every rank."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import Field, ValidationError, model_validator
 
 from cost_models.errors import InvalidModel
-from cost_models.operators import Embedding
+from cost_models.operators import Embedding, Traced
 from cost_models.operators.base import Operator
 from cost_models.operators.embedding import EMBEDDING_TIE
 from cost_models.readers.blocks.attention import AttentionShape, LatentAttentionShape, attention_sublayer
@@ -21,6 +21,8 @@ _Spec = TypeVar("_Spec", bound=Frozen)
 
 VERSION = 1
 """The short form this version reads."""
+MAX_ELEMENTS: Final = 10**15
+"""Elements of one traced layer; far above any model's."""
 MIN_INPUTS: Final = {"indexer": 3}
 """Tensors that operators of a family read, where it is more than one."""
 
@@ -125,10 +127,11 @@ def _check_sizes(kind: str, operator: Operator) -> None:
     for key, about in type(operator).model_fields.items():
         value = getattr(operator, key)
         low = 1 if about.is_required() else 0
-        if isinstance(value, int) and not low <= value <= MAX_SIZE:
+        high = MAX_ELEMENTS if isinstance(operator, Traced) else MAX_SIZE
+        if isinstance(value, int) and not low <= value <= high:
             raise InvalidModel(
                 f"layers file, kind {kind}, operator {operator.name}: {key} is {value}; "
-                f"give a whole number between {low} and {MAX_SIZE}",
+                f"give a whole number between {low} and {high}",
                 pointer=f"/kinds/{kind}/operators/{operator.name}/{key}",
             )
     needed = MIN_INPUTS.get(getattr(operator, "family", ""), 1)

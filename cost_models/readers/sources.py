@@ -3,40 +3,72 @@
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import ValidationError
 
-from cost_models.errors import InvalidModel
+from cost_models.errors import InvalidModel, UnknownModelFamily
 from cost_models.profiles import list_models, model_config
 from cost_models.readers.huggingface import read_huggingface
 from cost_models.readers.layers_file import is_layers_file, read_layers_file
+from cost_models.readers.torch_module import can_build, is_factory, read_factory, read_transformers
 from cost_models.specs.model import ModelSpec
 from cost_models.strict_json import parse_json
 
 MAX_FILE_BYTES: Final = 16 * 1024**2
+EXTRA: Final = "parallelism-planner[transformers]"
 
 
-def read_model(source: Mapping[str, object], *, name: str = "") -> ModelSpec:
+Reader = Literal["auto", "plain", "transformers"]
+"""Who reads a Hugging Face config: its family's reader, the library's own module, or (auto) the second without a first."""
+
+
+def read_model(source: Mapping[str, object], *, name: str = "", reader: Reader = "auto") -> ModelSpec:
     """ModelSpec of a Hugging Face config or of a layers file, told apart by their keys."""
     try:
-        return _read(source, name)
+        return _read(source, name, reader)
     except ValidationError as error:
         # Each key may be legal and the model they make together not: too many layers, say.
         sentence = error.errors(include_url=False, include_context=False)[0]["msg"]
         raise InvalidModel(f"the model: {sentence.removeprefix('Value error, ')}") from error
 
 
-def _read(source: Mapping[str, object], name: str) -> ModelSpec:
+def _read(source: Mapping[str, object], name: str, reader: Reader) -> ModelSpec:
     if is_layers_file(source):
         return read_layers_file(source, name=name)
     if "model_type" in source or "architectures" in source:
-        return read_huggingface(source, name=name)
+        return _read_config(source, name, reader)
     raise InvalidModel(
         "the model has none of model_type (a Hugging Face config), layers_file or layers (a layers file); "
         "add the one that says what it is (docs/models.md)",
         pointer="/model_type",
     )
+
+
+def _read_config(source: Mapping[str, object], name: str, reader: Reader) -> ModelSpec:
+    """Through the family's reader; where there is none, through the module that transformers builds."""
+    family = source.get("model_type")
+    built = isinstance(family, str) and reader != "plain" and can_build(family)
+    if reader == "transformers":
+        if not built:
+            raise UnknownModelFamily(
+                f"model_type {str(family)[:80]!r} is not known to an installed transformers; "
+                f"pip install {EXTRA}, or let reader be auto",
+                pointer="/model_type",
+            )
+        return read_transformers(source, name=name)
+    try:
+        return read_huggingface(source, name=name)
+    except UnknownModelFamily as error:
+        if built:
+            return read_transformers(source, name=name)
+        if reader == "plain":
+            raise
+        raise UnknownModelFamily(
+            f"{error.detail}; pip install {EXTRA} reads it if its transformers knows that type",
+            pointer=error.pointer,
+            allowed=error.allowed,
+        ) from None
 
 
 def model_from_text(text: str, name: str = "", *, toml: bool = False) -> ModelSpec:
@@ -56,9 +88,11 @@ def model_from_text(text: str, name: str = "", *, toml: bool = False) -> ModelSp
 
 
 def load_model(text: str) -> ModelSpec:
-    """ModelSpec of a file's path, or of a name of the catalog."""
+    """ModelSpec of a file's path, of a name of the catalog, or of `package.module:factory`."""
     if text in list_models():
         return read_model(model_config(text), name=text)
+    if is_factory(text):
+        return read_factory(text)
     path = Path(text)
     if path.suffix.lower() in {".json", ".toml"} or "/" in text or path.is_file():
         return _from_file(path)

@@ -13,7 +13,8 @@ Function = Callable[..., Any]
 JOB_KEYS: Final = ("seq_len", "global_batch", "precision", "engine", "optimizer")
 
 MODEL_HELP = (
-    "A Hugging Face config.json, a layers file, - for standard input, or a name of `planner catalog models`."
+    "A Hugging Face config.json, a layers file, - for standard input, a name of `planner catalog models`, or "
+    "package.module:factory of an nn.Module."
 )
 CLUSTER_HELP = "A preset, preset:N for N devices, a .toml or .json file, or - for standard input."
 SET_HELP = "A typed option such as engine.attention=flash or job.train_mtp=true; repeatable."

@@ -16,6 +16,7 @@ from planner.cli.options import JOB_KEYS
 from planner.request import ClusterInput, ModelInput
 
 if TYPE_CHECKING:
+    from cost_models.readers import Reader
     from cost_models.specs.cluster import ClusterSpec
     from cost_models.specs.model import ModelSpec
     from planner.situation import Situation
@@ -111,22 +112,24 @@ def strategy_of(question: Question) -> StrategyRequest:
     return parse_strategy(",".join(text.split()))
 
 
-def load_model_input(stated: Stated) -> "ModelSpec":
-    """A model from a catalog name, a file, standard input, or a tagged object."""
+def load_model_input(stated: Stated, reader: "Reader" = "auto") -> "ModelSpec":
+    """A model from a catalog name, a file, a module's factory, standard input, or a tagged object."""
     from cost_models.profiles import list_models
-    from cost_models.readers import model_from_text, read_model
+    from cost_models.readers import is_factory, model_from_text, read_factory, read_model
     from planner.request import CatalogModel
     from planner.situation import resolve_model
 
     if not isinstance(stated, str):
         return resolve_model(_tagged(TypeAdapter(ModelInput), stated, "model"))
+    if is_factory(stated) and not is_file(stated):
+        return read_factory(stated)
     if stated != STANDARD_INPUT and (stated in list_models() or not is_path(stated)):
         return resolve_model(CatalogModel(name=_encodable(stated)[:200]))
     text = read_text(stated, "model")
     if stated.lower().endswith(".toml"):
         return model_from_text(text, Path(stated).stem[:80], toml=True)
     config = read_json(text, stated, "model")
-    return read_model(config, name=_model_name(stated, config))
+    return read_model(config, name=_model_name(stated, config), reader=reader)
 
 
 def load_cluster_input(stated: Stated) -> "ClusterSpec":

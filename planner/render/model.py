@@ -21,6 +21,8 @@ FIGURES: Final = ("layers", "parameters each", "active", "FLOPs", "attention")
 READERS: Final = {
     "huggingface": "read by its family's reader",
     "layers": "a layers file",
+    "transformers": "as transformers builds it",
+    "torch_module": "a module of its own",
 }
 MAX_RUNS: Final = 24
 """Longer orders of layers are left to --json."""

@@ -14,10 +14,7 @@ from cost_models.readers.huggingface.registry import (
 from cost_models.specs.model import Assumed, ModelSpec
 from cost_models.suggest import did_you_mean
 
-WAYS_OUT: Final = (
-    "describe it in a layers file (docs/models.md); reading any architecture through the transformers extra "
-    "is planned for a later version"
-)
+WAYS_OUT: Final = "describe it in a layers file (docs/models.md)"
 
 
 def read_huggingface(raw: Mapping[str, object], *, name: str = "") -> ModelSpec:

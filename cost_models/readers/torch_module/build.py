@@ -36,6 +36,8 @@ MAX_DEPTH: Final = 2_000
 """Layers that are built one by one; more than any published model has, and still seconds."""
 BUILD_LIMIT_S: Final = 60.0
 LAYER_WORDS: Final = ("layers", "n_layer", "depth", "num_blocks", "num_stages", "num_hidden")
+LIMITS: Final = {"experts": 100_000, "heads": 100_000, "num_labels": 1_000_000}
+"""Most of what is held one by one, by a word of the key."""
 DROPPED: Final = (
     "auto_map",
     "quantization_config",
@@ -115,6 +117,9 @@ def _check_size(place: str, value: object, key: str) -> None:
         raise InvalidModel(
             f"{place} is {str(value)[:40]}; give a whole number up to {MAX_SIZE:,}", pointer=f"/{place}"
         )
+    for word, most in LIMITS.items():
+        if word in key and value > most:
+            raise InvalidModel(f"{place} is {value:,}; give at most {most:,}", pointer=f"/{place}")
     if any(word in key for word in LAYER_WORDS) and not 0 <= value <= MAX_DEPTH:
         most = MAX_DEPTH if value <= MAX_LAYERS else MAX_LAYERS
         raise InvalidModel(

@@ -8,12 +8,19 @@ from cost_models.errors import BadInput
 from cost_models.specs.job import MAX_SEQ_LEN
 from planner.cli.answer import Answer
 from planner.cli.options import json_option, model_option, progress_option
-from planner.cli.types import WholeNumber
+from planner.cli.types import OneOf, WholeNumber
 
 
 @click.command(name="inspect", short_help="Parameters, FLOPs and layers of a model.")
 @model_option
 @click.option("--seq-len", type=WholeNumber(1, MAX_SEQ_LEN), help="Tokens of a sequence, for the FLOPs.")
+@click.option(
+    "--reader",
+    type=OneOf(("auto", "plain", "transformers")),
+    default="auto",
+    help="Who reads a config: its family's reader, the module that transformers builds, or (auto) the second where "
+    "there is no first.",
+)
 @json_option
 @progress_option
 def command(**given: Any) -> Answer:
@@ -23,7 +30,7 @@ def command(**given: Any) -> Answer:
 
     if not given["model"]:
         raise BadInput("no model given; give --model", pointer="/model")
-    facts = inspect_model(load_model_input(given["model"]), given["seq_len"])
+    facts = inspect_model(load_model_input(given["model"], given["reader"]), given["seq_len"])
 
     def show() -> None:
         from planner.render import show_model
