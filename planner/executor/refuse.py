@@ -23,8 +23,8 @@ OFFLOADS: Final = ("none", "optimizer", "optimizer:1.0", "parameters")
 MAX_CPU_PROCESSES: Final = 64
 # Engine options that change what runs, with the values that this executor runs; others change nothing here.
 HONOURED_OPTIONS: Final[dict[str, tuple[object, ...]]] = {
-    "attention": ("flash",),
-    "fused_cross_entropy": (False,),
+    "attention": ("flash", "unfused"),
+    "fused_cross_entropy": (False, True),
     "grad_dtype": ("fp32",),
     "moment_dtype": ("fp32",),
     "param_dtype": ("fp32",),

@@ -6,9 +6,10 @@ from typing import Any
 from torch import nn
 
 from cost_models.errors import BadInput
+from cost_models.operators import CrossEntropy
 from cost_models.operators.base import Operator
 from cost_models.specs.model import Layer, ModelSpec, Role
-from planner.executor.model.block import Block, segments_of
+from planner.executor.model.block import Block, ChunkedHead, segments_of
 from planner.executor.model.chunk import ChunkModule, LossShape
 from planner.executor.model.operators.attention import AttentionModule
 from planner.executor.model.operators.convolution import BatchNormModule, Conv2dModule, PoolModule
@@ -61,19 +62,26 @@ def build_chunk(model: ModelSpec, cut: ChunkCut, options: BuildOptions) -> Chunk
     tables = Tables()
     tied: dict[str, nn.Parameter] = {}
     layers: dict[int, nn.Module] = {}
-    blocks = 0
+    blocks, loss = 0, loss_shape(model, options)
     for index, layer in chosen_layers(model, cut):
         maker = Maker(options, f"layers.{index}", layer.shares and f"{layer.shares}/{layer.kind}", tied)
         site = Site(maker, semantics_of(model), model.kinds[layer.kind], tables)
-        block = build_block(site)
+        block = build_block(site, loss)
         if layer.role is Role.BLOCK:
             block.full_recompute = blocks < options.full_layers
             blocks += 1
         layers[index] = block
-    tokens = not any(
-        operator.family == "class_loss" for kind in model.kinds.values() for operator in kind.operators
-    )
-    return ChunkModule(layers, cut, LossShape(tokens, model.vocab_size, options.tensor_parallel))
+    return ChunkModule(layers, cut, loss)
+
+
+def loss_shape(model: ModelSpec, options: BuildOptions) -> LossShape:
+    """The model's loss: over tokens of a vocabulary, or over classes. A soft cap keeps its output for its backward, so
+    its logits are not overwritten."""
+    operators = [operator for kind in model.kinds.values() for operator in kind.operators]
+    tokens = not any(operator.family == "class_loss" for operator in operators)
+    capped = any(isinstance(operator, CrossEntropy) and operator.soft_cap for operator in operators)
+    fused = options.fused_cross_entropy and not capped
+    return LossShape(tokens, model.vocab_size, options.tensor_parallel, fused)
 
 
 def whole(model: ModelSpec) -> ChunkCut:
@@ -101,12 +109,15 @@ def chosen_layers(model: ModelSpec, cut: ChunkCut) -> tuple[tuple[int, Layer], .
     return tuple(found)
 
 
-def build_block(site: Site) -> Block:
+def build_block(site: Site, loss: LossShape) -> Block:
     """One layer's operators and how tensors pass between them."""
     operators = site.kind.operators
     modules = {operator.name: build_operator(operator, site) for operator in operators}
     steps = wire(operators, Regions(site.tp.size > 1, site.options.expert_tensor_parallel))
     again = scope_operators(site.kind, site.options.scopes)
+    chunks = site.options.cross_entropy_chunks
+    if chunks > 1 and isinstance(operators[-1], CrossEntropy):
+        return ChunkedHead(modules, segments_of(steps[:-2], again), site.tp, chunks, loss.total)
     block = Block(modules, segments_of(steps, again), site.tp)
     block.random = site.options.dropout
     return block

@@ -12,6 +12,7 @@ from torch.profiler import record_function
 from cost_models.schedule import Operation, Phase, ScheduleName, num_stages, operations, stage_of
 from planner.executor.data_parallel.base import DataParallel
 from planner.executor.mesh import Meshes
+from planner.executor.model.chunk import last_output
 from planner.executor.pipeline.actions import Action, Cargo, Run, Send, rank_actions
 from planner.executor.pipeline.links import Links
 from planner.executor.pipeline.sharded import reduce_rest, reduce_with
@@ -79,8 +80,10 @@ class SequentialRunner(Runner):
         return losses
 
     def _one(self, x: Tensor, target: Tensor, loss: LossFunction) -> Tensor:
-        for module in self._data_parallel.modules:
+        *before, last = self._data_parallel.modules
+        for module in before:
             x = module(x)
+        x = last_output(last, x, target)
         found = loss(x, target)
         del x  # the logits are freed as the backward goes
         found.backward()  # type: ignore[no-untyped-call]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from planner.executor.model.chunk import last_output
 from planner.executor.weight_gradients import Waiting, WeightGradients, add_weight_gradients, attach
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
@@ -47,7 +48,7 @@ class Stage:
 
     def forward_loss(self, micro_batch: int, x: Tensor, targets: Tensor, loss: LossFunction) -> Tensor:
         """The micro-batch's loss, on the last stage."""
-        found = loss(self._output(micro_batch, x), targets)
+        found = loss(self._output(micro_batch, x, targets), targets)
         self._keep(micro_batch, x, found)
         return found.detach()
 
@@ -67,11 +68,11 @@ class Stage:
         """What `input_gradient` put off."""
         add_weight_gradients(self._halfway.pop(micro_batch))
 
-    def _output(self, micro_batch: int, x: Tensor) -> Tensor:
+    def _output(self, micro_batch: int, x: Tensor, targets: Tensor | None = None) -> Tensor:
         self._gradients.deferring = micro_batch in self._split
         if self.index > 0:
             x.requires_grad_()
-        output: Tensor = self.module(x)
+        output: Tensor = self.module(x) if targets is None else last_output(self.module, x, targets)
         return output
 
     def _keep(self, micro_batch: int, x: Tensor, result: Tensor) -> None:
