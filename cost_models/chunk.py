@@ -41,10 +41,13 @@ class LayerTable:
     `saved_bytes` is kept per micro-batch in flight under the base recompute, `full_saved_bytes` under full recompute;
     `transient_bytes` is the highest point above the saved tensors while the row runs forward or backward,
     `full_transient_bytes` the same for a recomputed row (its own saved tensors included).
+    Schedules that split the backward run `weight_s` of it as an operation of its own, until which `halfway_bytes`
+    (`full_halfway_bytes` of a recomputed row) are kept per micro-batch from the input gradient on.
     """
 
     forward_parts_s: Array
     backward_parts_s: Array
+    weight_s: Array  # the part of backward that is weight gradient
     base_recompute_s: Array  # the part of backward that is base recompute (reported, already inside)
     full_parts_s: Array
     sync_s: Array  # gradient reduction once per step
@@ -53,6 +56,8 @@ class LayerTable:
     static_parts_bytes: Array
     saved_bytes: Array
     full_saved_bytes: Array
+    halfway_bytes: Array
+    full_halfway_bytes: Array
     transient_bytes: Array
     full_transient_bytes: Array
     step_transient_bytes: Array  # alive only in the optimizer step
@@ -97,7 +102,7 @@ class MeshCosts:
     @cached_property
     def prefix(self) -> "_Prefix":
         """Prefix sums and range maxima of the table, built once."""
-        return _Prefix.of(self.table)
+        return _Prefix.of(self.table, splits=self.schedule.splits_backward)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +111,15 @@ class ChunkCosts:
 
     forward_s: Array
     backward_s: Array
+    weight_s: Array  # the part of backward that is weight gradient
     sync_s: Array
     gather_s: Array
     optimizer_s: Array
     static_bytes: Array
     saved_bytes: Array  # per micro-batch in flight
+    halfway_bytes: (
+        Array  # per micro-batch between input gradient and weight gradient; 0 where they are one operation
+    )
     transient_bytes: Array  # above static and saved, at the worst instant; may be negative-free (>= 0)
     step_transient_bytes: Array
 
@@ -141,10 +150,14 @@ class _RangeMax:
 
 @dataclass(frozen=True, slots=True)
 class _Prefix:
-    """Prefix sums (R + 1,) of a LayerTable's rows, and range maxima for the highest instant of a chunk."""
+    """Prefix sums (R + 1,) of a LayerTable's rows, and range maxima for the highest instant of a chunk.
+
+    `freed` is what a row's backward, or input gradient, has given back when it ends (negative where it keeps more).
+    """
 
     forward: Array
     backward: Array
+    weight: Array
     full: Array
     sync: Array
     gather: Array
@@ -152,16 +165,24 @@ class _Prefix:
     static: Array
     saved: Array
     full_saved: Array
+    halfway: Array
+    full_halfway: Array
+    freed: Array
+    full_freed: Array
     step_transient: Array
-    base_peak: _RangeMax  # transient + prefix of saved up to and with the row
+    base_peak: _RangeMax  # transient + prefix of freed up to and with the row
     full_peak: _RangeMax
 
     @classmethod
-    def of(cls, table: LayerTable) -> "_Prefix":
+    def of(cls, table: LayerTable, *, splits: bool) -> "_Prefix":
+        kept = 1.0 if splits else 0.0
         saved, full_saved = _prefix(table.saved_bytes), _prefix(table.full_saved_bytes)
+        halfway, full_halfway = (_prefix(kept * x) for x in (table.halfway_bytes, table.full_halfway_bytes))
+        freed, full_freed = saved - halfway, full_saved - full_halfway
         return cls(
             _prefix(table.forward_parts_s.sum(0)),
             _prefix(table.backward_parts_s.sum(0)),
+            _prefix(table.weight_s),
             _prefix(table.full_parts_s.sum(0)),
             _prefix(table.sync_s),
             _prefix(table.gather_s),
@@ -169,9 +190,13 @@ class _Prefix:
             _prefix(table.static_parts_bytes.sum(0)),
             saved,
             full_saved,
+            halfway,
+            full_halfway,
+            freed,
+            full_freed,
             _prefix(table.step_transient_bytes),
-            _RangeMax(table.transient_bytes + saved[1:]),
-            _RangeMax(table.full_transient_bytes + full_saved[1:]),
+            _RangeMax(table.transient_bytes + freed[1:]),
+            _RangeMax(table.full_transient_bytes + full_freed[1:]),
         )
 
 
@@ -189,8 +214,8 @@ def rows_of(blocks_start: Index, blocks_stop: Index, num_blocks: int) -> tuple[I
 def chunk_costs(mesh: MeshCosts, blocks_start: Index, blocks_stop: Index, full_layers: Index) -> ChunkCosts:
     """Costs of N chunks of blocks [start, stop) whose first `full_layers` blocks are fully recomputed.
 
-    The worst instant of a chunk is max over its rows of (transient of the row - saved tensors of the rows after it,
-    which its own micro-batch has already released), so memory = static + in flight x saved + that.
+    The worst instant of a chunk is max over its rows of (transient of the row - what the rows after it have given back
+    of its own micro-batch), so memory = static + in flight x saved + that.
     """
     prefix, num_blocks = mesh.prefix, mesh.table.num_blocks
     start, stop = rows_of(blocks_start, blocks_stop, num_blocks)
@@ -205,28 +230,32 @@ def chunk_costs(mesh: MeshCosts, blocks_start: Index, blocks_stop: Index, full_l
         difference: Array = sums[split] - sums[first_block]
         return difference
 
-    saved = total(prefix.saved) + over_full(prefix.full_saved) - over_full(prefix.saved)
-    behind = prefix.saved[stop] - prefix.saved[split]
+    def mixed(base: Array, full: Array) -> Array:
+        return total(base) + over_full(full) - over_full(base)
+
+    behind = prefix.freed[stop] - prefix.freed[split]
     edge = (
         prefix.base_peak.query(start, np.where(start < first_block, start + 1, start))
-        - prefix.saved[first_block]
+        - prefix.freed[first_block]
     )
     highest = np.maximum.reduce(
         [
-            prefix.base_peak.query(split, stop) - prefix.saved[stop],
-            prefix.full_peak.query(first_block, split) - prefix.full_saved[split] - behind,
-            edge - over_full(prefix.full_saved) - behind,
+            prefix.base_peak.query(split, stop) - prefix.freed[stop],
+            prefix.full_peak.query(first_block, split) - prefix.full_freed[split] - behind,
+            edge - over_full(prefix.full_freed) - behind,
             np.zeros(start.shape),
         ]
     )
     return ChunkCosts(
         total(prefix.forward) + mesh.rules.chunk_forward_s,
         total(prefix.backward) + over_full(prefix.full) + mesh.rules.chunk_backward_s,
+        total(prefix.weight),
         total(prefix.sync),
         total(prefix.gather),
         total(prefix.optimizer),
         total(prefix.static),
-        saved,
+        mixed(prefix.saved, prefix.full_saved),
+        mixed(prefix.halfway, prefix.full_halfway),
         highest,
         total(prefix.step_transient),
     )
@@ -247,11 +276,13 @@ def step_tail_s(rules: StepRules, gather_s: Array, optimizer_s: Array) -> Array:
 def rank_peak_bytes(rules: StepRules, chunks: ChunkCosts, in_flight: Array) -> Array:
     """Highest allocated bytes of a rank: the maximum over the pipeline phase and the optimizer step.
 
-    `chunks` arrays have shape (v, ...), `in_flight` shape (vectors, v): the Pareto-maximal counts of micro-batches in
-    flight per chunk (see cost_models.schedule.in_flight).
+    `chunks` arrays have shape (v, ...), `in_flight` shape (vectors, 2 v): the Pareto-maximal counts of micro-batches
+    per chunk that wait for their backward, then of those halfway (see cost_models.schedule.in_flight).
     """
     static = chunks.static_bytes.sum(0) + rules.rank_constant_bytes
-    held = np.tensordot(in_flight, chunks.saved_bytes, axes=(1, 0)).max(0)
+    held = np.tensordot(
+        in_flight, np.concatenate((chunks.saved_bytes, chunks.halfway_bytes)), axes=(1, 0)
+    ).max(0)
     running = static + held + chunks.transient_bytes.max(0)
     stepping = static + chunks.step_transient_bytes.sum(0)
     peak: Array = np.maximum(running, stepping)

@@ -8,8 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_models.operators import Linear
-from cost_models.operators.base import DtypeRole, Kernel, Message, Operator, Shard, Style, Tensor
+from cost_models.operators import Linear, LmHead
+from cost_models.operators.base import (
+    DtypeRole,
+    Kernel,
+    Message,
+    Operator,
+    Phase,
+    Shard,
+    Style,
+    Tensor,
+    padded_vocabulary,
+)
 from cost_models.specs.model import LayerKind
 from cost_models.units import Num
 
@@ -24,7 +34,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class LayerWalk:
-    """Work of one layer kind; parallel tuples say which operators a base recompute runs again."""
+    """Work of one layer kind; parallel tuples say which operators a base recompute runs again, and which can wait."""
 
     kernels: tuple[Kernel, ...]
     kernel_again: tuple[bool, ...]
@@ -34,6 +44,8 @@ class LayerWalk:
     base: Saved
     full: Saved  # all blocks' recompute: the boundary tensor, and everything else as a transient
     loss_bytes: Num  # what the loss builds from this layer, beside the other layers'
+    halfway_bytes: Num  # kept between an input gradient and a weight gradient that run apart
+    kernel_waits: tuple[bool, ...]  # whether a kernel belongs to a weight gradient that can run apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +63,7 @@ def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]
     given_up = {name for scope in chosen for name in scope.gives_up}
     kernels: list[Kernel] = []
     kernel_again: list[bool] = []
+    kernel_waits: list[bool] = []
     messages: list[Message] = []
     message_again: list[bool] = []
     windows: list[tuple[int, ...]] = []
@@ -59,6 +72,7 @@ def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]
         start = len(kernels)
         kernels += op.kernels(at, style)
         kernel_again += [op.name in again] * (len(kernels) - start)
+        kernel_waits += [can_wait(op) and k.phase is Phase.WEIGHT_GRADIENT for k in kernels[start:]]
         for message in op.messages(at, style):
             messages.append(message)
             message_again.append(op.name in again)
@@ -78,6 +92,8 @@ def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]
         Saved(base.saved_bytes, base.transient_bytes + boundary),
         recomputed,
         loss,
+        halfway_bytes(kind.operators, at, style),
+        tuple(kernel_waits),
     )
 
 
@@ -89,6 +105,33 @@ def boundary_bytes(kind: LayerKind, at: Shard, style: Style) -> Num:
     return at.sp_tokens * float(kind.boundary_width) * style.compute_bytes
 
 
+def can_wait(op: Operator) -> bool:
+    """Whether a split backward puts the operator's weight gradient off: linear layers and the head.
+
+    All others make theirs with the input gradient, as planner/executor/weight_gradients.py does.
+    """
+    return isinstance(op, Linear | LmHead)
+
+
+def halfway_bytes(operators: Iterable[Operator], at: Shard, style: Style) -> Num:
+    """Bytes that waiting weight gradients hold: the layers' inputs, each once, and the gradients of their outputs.
+
+    Zero-bubble schedules keep both from the input gradient to the weight gradient (Qi et al. 2023, section 2).
+    """
+    inputs: dict[str, Num] = {}
+    gradients: Num = 0.0
+    for op in operators:
+        if not can_wait(op):
+            continue
+        for tensor in op.saved(at, style):
+            inputs[tensor.id] = np.maximum(inputs.get(tensor.id, 0.0), tensor_bytes(tensor, style))
+        if isinstance(op, LmHead):
+            gradients = gradients + at.tokens * padded_vocabulary(op.vocab_size, at.tp, style) / at.tp
+        else:
+            gradients = gradients + op.elements_out(at)
+    return sum(inputs.values(), start=gradients * style.compute_bytes)
+
+
 def tensor_bytes(tensor: Tensor, style: Style) -> Num:
     """Bytes of a saved tensor."""
     sizes = {
@@ -96,6 +139,7 @@ def tensor_bytes(tensor: Tensor, style: Style) -> Num:
         DtypeRole.FP32: 4.0,
         DtypeRole.INT64: 8.0,
         DtypeRole.BYTE: 1.0,
+        DtypeRole.MASK: style.compute_bytes if style.cpu_kernels else 1.0,
     }
     return tensor.elements * sizes[tensor.dtype]
 

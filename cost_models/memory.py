@@ -30,15 +30,14 @@ def rank_memory(
     mesh: MeshCosts, stages: tuple[int, ...], full_layers: tuple[int, ...], rank: int
 ) -> RankMemory:
     """Memory of one rank that holds `stages[chunk * pp + rank]` blocks per chunk."""
-    where = virtual_stage(mesh.pp, mesh.vpp)[rank]
+    where = virtual_stage(mesh)[rank]
     bounds = np.concatenate(([0], np.cumsum(np.asarray(stages, dtype=np.int64))))
     start, stop = bounds[where], bounds[where + 1]
     full = np.asarray(full_layers, dtype=np.int64)[where]
     chunks = chunk_costs(mesh, start, stop, full)
-    flight = np.asarray(
-        in_flight(mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches).vectors[rank], dtype=float
-    )
-    activations = float((flight @ chunks.saved_bytes).max())
+    flight = in_flight(mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches).split_vectors[rank]
+    kept = np.concatenate((chunks.saved_bytes, chunks.halfway_bytes))
+    activations = float((np.asarray(flight, dtype=float) @ kept).max())
     transient = float(chunks.transient_bytes.max())
     static = _static_by_cause(mesh, start, stop)
     constant = mesh.rules.rank_constant_bytes

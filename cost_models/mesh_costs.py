@@ -6,7 +6,7 @@ import numpy as np
 
 from cost_models.chunk import LayerTable, MeshCosts, StepRules
 from cost_models.communication import Span, collective_seconds
-from cost_models.device_memory import device_memory
+from cost_models.device_memory import device_memory, workspace_bytes
 from cost_models.mesh import MeshBatch
 from cost_models.operators.base import Collective
 from cost_models.overlap import expected_maximum_factor
@@ -72,6 +72,7 @@ def _layer_table(priced: PricedRows, index: int) -> LayerTable:
     return LayerTable(
         forward_parts_s=forward,
         backward_parts_s=line(work.backward_parts_s),
+        weight_s=line(work.weight_s),
         base_recompute_s=base.sum(0),
         full_parts_s=forward - base,
         sync_s=line(states.sync_s),
@@ -80,6 +81,8 @@ def _layer_table(priced: PricedRows, index: int) -> LayerTable:
         static_parts_bytes=line(states.static_parts_bytes),
         saved_bytes=line(work.saved_bytes),
         full_saved_bytes=line(work.full_saved_bytes),
+        halfway_bytes=line(work.halfway_bytes),
+        full_halfway_bytes=line(work.halfway_bytes),
         transient_bytes=line(work.transient_bytes),
         full_transient_bytes=line(work.full_transient_bytes),
         step_transient_bytes=line(states.step_transient_bytes),
@@ -100,7 +103,7 @@ def _step_rules(pricer: Pricer, meshes: MeshBatch, rules: BatchRules, index: int
         gather_exposed=overlap.gather_exposed,
         step_fixed_s=float(rules.step_fixed_s[index]),
         straggler_factor=straggler_factor(pricer),
-        rank_constant_bytes=pricer.engine.workspace_bytes,
+        rank_constant_bytes=workspace_bytes(pricer.engine, pricer.cluster.device),
         allocated_limit_bytes=float(rules.limit_bytes[index]),
     )
 

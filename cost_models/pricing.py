@@ -41,12 +41,14 @@ class RowWork:
 
     forward_parts_s: Array
     backward_parts_s: Array
+    weight_s: Array  # the part of backward that can wait: weight gradients of linear layers
     base_parts_s: Array  # the part of backward that is base recompute
     saved_bytes: Array
     transient_bytes: Array
     full_saved_bytes: Array
     full_transient_bytes: Array
     boundary_bytes: Array
+    halfway_bytes: Array
 
     def take(self, index: Int) -> "RowWork":
         """The same work spread to meshes: U -> B."""
@@ -114,21 +116,21 @@ class Pricer:
         flat = [walk for row in walks for walk in row]
         kernel_s, message_s = self._kernel_seconds(flat, points), self._message_seconds(flat, points)
         shape = (len(TIME_CAUSES), len(walks), points.size)
-        forward, backward, base = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-        memory = np.zeros((5, len(walks), points.size))
+        forward, backward, weight, base = (np.zeros(shape) for _ in range(4))
+        memory = np.zeros((6, len(walks), points.size))
         kernel, message = 0, 0
         for index, (row, layers) in enumerate(zip(walks, rows.rows, strict=True)):
             for walk, layer in zip(row, layers, strict=True):
                 kernels = kernel_s[kernel : kernel + len(walk.kernels)]
                 messages = message_s[message : message + len(walk.messages)]
                 parts = self._walk_seconds(walk, kernels, messages, points)
-                for total, part in zip((forward, backward, base), parts, strict=True):
+                for total, part in zip((forward, backward, weight, base), parts, strict=True):
                     total[:, index] += layer.count * part
                 for cause, values in enumerate(_memory(walk)):
                     memory[cause, index] += layer.count * values
                 kernel, message = kernel + len(walk.kernels), message + len(walk.messages)
         memory[_TRANSIENTS, -1] += self._loss_bytes(rows, walks)
-        return RowWork(forward, backward, base, *memory)
+        return RowWork(forward, backward, weight.sum(0), base, *memory)
 
     def _loss_bytes(self, rows: Rows, walks: list[list[LayerWalk]]) -> Num:
         """What the loss builds from all layers at once, on top of the head's transient."""
@@ -174,16 +176,19 @@ class Pricer:
 
     def _walk_seconds(
         self, walk: LayerWalk, kernel_s: Array, message_s: Array, points: MeshBatch
-    ) -> tuple[Array, Array, Array]:
-        """(causes, U) seconds of forward, backward (with base recompute) and base recompute of one layer."""
-        forward, backward, base = (np.zeros((len(TIME_CAUSES), points.size)) for _ in range(3))
-        for kernel, again, each in zip(walk.kernels, walk.kernel_again, kernel_s, strict=True):
+    ) -> tuple[Array, Array, Array, Array]:
+        """(causes, U) seconds of forward, backward, weight gradients that can wait and base recompute of a layer."""
+        forward, backward, weight, base = (np.zeros((len(TIME_CAUSES), points.size)) for _ in range(4))
+        kernels = zip(walk.kernels, walk.kernel_again, walk.kernel_waits, kernel_s, strict=True)
+        for kernel, again, waits, each in kernels:
             if kernel.phase is Phase.FORWARD:
                 forward[0] += each
                 if again:
                     base[0] += each
             else:
                 backward[0] += each
+                if waits:
+                    weight[0] += each
         for index, message in enumerate(walk.messages):
             window = kernel_s[list(walk.message_windows[index])].sum(0)
             shown = self._shown(message.overlap_class, message_s[index], window)
@@ -194,7 +199,9 @@ class Pricer:
                     base[cause] += shown
             else:
                 backward[cause] += shown
-        return forward, backward + base, base
+                if message.phase is Phase.WEIGHT_GRADIENT:
+                    weight[cause] += shown
+        return forward, backward + base, weight, base
 
     def _shown(self, overlap_class: str, seconds: Array, window_s: Array) -> Array:
         """Seconds of a message that show: at most its class's share of the kernels beside it hides the rest."""
@@ -203,7 +210,7 @@ class Pricer:
 
 
 def _memory(walk: LayerWalk) -> tuple[Num, ...]:
-    """saved, transient, full saved, full transient, boundary."""
+    """saved, transient, full saved, full transient, boundary, halfway."""
     full = walk.full
     return (
         walk.base.saved_bytes,
@@ -211,6 +218,7 @@ def _memory(walk: LayerWalk) -> tuple[Num, ...]:
         full.saved_bytes,
         full.transient_bytes,
         full.saved_bytes,
+        walk.halfway_bytes,
     )
 
 

@@ -14,7 +14,7 @@ from cost_models.chunk import (
     rank_peak_bytes,
     step_tail_s,
 )
-from cost_models.schedule import PipelineDurations, Timeline, in_flight, simulate
+from cost_models.schedule import PipelineDurations, Timeline, in_flight, simulate, stage_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,29 @@ class StepCosts:
     fits: bool
 
 
-def virtual_stage(pp: int, vpp: int) -> Index:
-    """Global index of the virtual stage held by (rank, chunk): chunk * pp + rank (Megatron-LM's interleaving)."""
-    stage: Index = np.arange(vpp)[None, :] * pp + np.arange(pp)[:, None]
-    return stage
+def virtual_stage(mesh: MeshCosts) -> Index:
+    """Global index of the virtual stage held by (rank, chunk), shape (p, v)."""
+    return stage_table(mesh.schedule, mesh.pp, mesh.vpp)
+
+
+def durations_of(mesh: MeshCosts, chunks: ChunkCosts) -> PipelineDurations:
+    """Seconds of chunks of shape (p, v, ...) for the simulator; recompute goes with the input gradient."""
+    if not mesh.schedule.splits_backward:
+        return PipelineDurations(chunks.forward_s, chunks.backward_s, send_s=mesh.rules.send_s)
+    return PipelineDurations(
+        chunks.forward_s,
+        chunks.backward_s,
+        send_s=mesh.rules.send_s,
+        input_gradient_s=np.maximum(chunks.backward_s - chunks.weight_s, 0.0),
+        weight_gradient_s=chunks.weight_s,
+    )
+
+
+def sync_window_s(mesh: MeshCosts, chunks: ChunkCosts) -> Array:
+    """Seconds of every rank's last backward, (p, ...), behind which its gradients can be reduced as they come."""
+    last = chunks.weight_s if mesh.schedule.splits_backward else chunks.backward_s
+    window: Array = last.sum(1)
+    return window
 
 
 def step_costs(mesh: MeshCosts, stages: tuple[int, ...], full_layers: tuple[int, ...]) -> StepCosts:
@@ -42,7 +61,7 @@ def step_costs(mesh: MeshCosts, stages: tuple[int, ...], full_layers: tuple[int,
     step = (max over ranks of (last backward + exposed gradient reduction) + max over ranks of (optimizer + gather)
     + fixed) x straggler factor: gradient clipping is a barrier before the optimizer.
     """
-    where = virtual_stage(mesh.pp, mesh.vpp)
+    where = virtual_stage(mesh)
     bounds = np.concatenate(([0], np.cumsum(np.asarray(stages, dtype=np.int64))))
     full = np.asarray(full_layers, dtype=np.int64)
     flat = where.reshape(-1)
@@ -50,9 +69,9 @@ def step_costs(mesh: MeshCosts, stages: tuple[int, ...], full_layers: tuple[int,
     shaped = ChunkCosts(
         *(getattr(costs, name).reshape(where.shape) for name in ChunkCosts.__dataclass_fields__)
     )
-    durations = PipelineDurations(shaped.forward_s, shaped.backward_s, send_s=mesh.rules.send_s)
-    timeline = simulate(mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches, durations)
-    sync = exposed_sync_s(mesh.rules, shaped.sync_s.sum(1), shaped.backward_s.sum(1))
+    point = (mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)
+    timeline = simulate(*point, durations_of(mesh, shaped))
+    sync = exposed_sync_s(mesh.rules, shaped.sync_s.sum(1), sync_window_s(mesh, shaped))
     tail = step_tail_s(mesh.rules, shaped.gather_s.sum(1), shaped.optimizer_s.sum(1))
     ends = np.asarray(timeline.rank_end_s).reshape(mesh.pp) + sync
     step = (float(ends.max()) + float(tail.max()) + mesh.rules.step_fixed_s) * mesh.rules.straggler_factor
@@ -68,7 +87,7 @@ def rank_peaks(mesh: MeshCosts, chunks: ChunkCosts) -> Array:
         rank_peak_bytes(
             mesh.rules,
             ChunkCosts(*(getattr(chunks, name)[rank] for name in ChunkCosts.__dataclass_fields__)),
-            np.asarray(flight.vectors[rank], dtype=np.float64),
+            np.asarray(flight.split_vectors[rank], dtype=np.float64),
         )
         for rank in range(mesh.pp)
     ]

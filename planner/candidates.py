@@ -26,8 +26,9 @@ MAX_CHUNKS_PER_RANK = 8
 """Virtual stages per rank that the search tries."""
 
 STAGES = (
-    "contiguous; vpp 1: every cut with at least one layer a stage; vpp above 1: stages of q and q + 1 layers, the "
-    "longer ones in a row, up to 2 fewer on the first and on the last, and one K for all"
+    "contiguous; vpp 1 with whole backwards: every cut with at least one layer a stage; vpp above 1, or a split "
+    "backward: stages of q and q + 1 layers, the longer ones in a row, up to 2 fewer on the first and on the last, and "
+    "one K for all"
 )
 """Stage boundaries in words, as the certificate shows them (planner/search/windows.py)."""
 
@@ -85,15 +86,16 @@ def axis_values(
     domain = facts.cluster.tiers[0].devices_per_domain
     ways = divisors(devices)
     blocks = model.num_blocks
+    schedules = restrictions.allowed("schedule", (SCHEDULES.index(ScheduleName(s)) for s in space.schedules))
+    chunked = any(SCHEDULES[schedule] is ScheduleName.INTERLEAVED for schedule in schedules)
+    folded = any(SCHEDULES[schedule].has_two_chunks for schedule in schedules)
     values: dict[str, tuple[int, ...]] = {
         "tp": tuple(d for d in ways if d <= domain) if space.tensor else (1,),
         "cp": tuple(d for d in ways if d == 1 or job.seq_len // d >= MIN_TOKENS_PER_CP_RANK)
         if space.context
         else (1,),
         "pp": tuple(d for d in ways if d <= blocks) if space.pipeline else (1,),
-        "vpp": tuple(range(1, min(MAX_CHUNKS_PER_RANK, blocks) + 1))
-        if "interleaved" in space.schedules
-        else (1,),
+        "vpp": tuple(range(1, min(MAX_CHUNKS_PER_RANK if chunked else 1 + folded, blocks) + 1)),
         "ep": divisors(model.num_experts) if space.expert and model.is_moe else (1,),
         "etp": tuple(d for d in ways if d <= domain)
         if space.expert and model.is_moe and space.tensor
@@ -102,7 +104,7 @@ def axis_values(
         "mbs": _micro_batches(facts),
         "sp": (0, 1) if space.tensor and engine.can_sequence_parallel(model) else (0,),
         "dp_replicate": ways if max(space.zero) >= 2 else (1,),
-        "schedule": tuple(SCHEDULES.index(ScheduleName(name)) for name in space.schedules),
+        "schedule": schedules,
     }
     return {name: restrictions.allowed(name, found) for name, found in values.items()}
 
@@ -129,7 +131,7 @@ def _product(
         if devices % (tp * cp * pp) == 0 and restrictions.takes("dp", devices // (tp * cp * pp))
         for vpp in values["vpp"]
         for schedule in values["schedule"]
-        if (vpp > 1) == (SCHEDULES[schedule] is ScheduleName.INTERLEAVED)
+        if _goes_with(SCHEDULES[schedule], vpp)
     ]
     names = ("ep", "etp", "zero", "mbs", "sp", "dp_replicate")
     inner = np.stack(np.meshgrid(*(np.asarray(values[n], dtype=np.int64) for n in names), indexing="ij"))
@@ -143,6 +145,13 @@ def _product(
     columns["dp_shard"] = columns["dp"] // columns["dp_replicate"]
     keep = _plausible(columns)
     return {name: columns[name][keep] for name in AXES}
+
+
+def _goes_with(schedule: ScheduleName, vpp: int) -> bool:
+    """Whether a schedule can have this many chunks a rank."""
+    if schedule.has_two_chunks:
+        return vpp == 2
+    return (vpp > 1) == (schedule is ScheduleName.INTERLEAVED)
 
 
 def _plausible(columns: Mapping[str, Int]) -> np.ndarray:

@@ -15,6 +15,7 @@ from cost_models.mesh import MeshKey, batch_of, mesh_key
 from cost_models.mesh_costs import batch_rules, mesh_costs
 from cost_models.pricing import Pricer
 from cost_models.rows import model_rows
+from cost_models.schedule import stage_table
 from cost_models.specs.strategy import Strategy, StrategyRequest
 from cost_models.step import StepCosts, step_costs, virtual_stage
 from planner.plan import BREAKDOWN_CAUSES, MemoryPrediction, Prediction, StageMemory
@@ -177,7 +178,7 @@ def _layer_names(context: Context, strategy: Strategy, rank: int) -> tuple[str, 
     """`embedding`, `dense[0:3]`, `moe[3:7]`, `head`: the layers of one rank in order."""
     names: list[str] = []
     bounds = np.concatenate(([0], np.cumsum(strategy.stages)))
-    for stage in virtual_stage(strategy.pp, strategy.vpp)[rank]:
+    for stage in stage_table(strategy.schedule, strategy.pp, strategy.vpp)[rank]:
         start, stop = int(bounds[stage]), int(bounds[stage + 1])
         names += ["embedding"] if start == 0 else []
         first = start
@@ -219,7 +220,7 @@ def _rank_parts(mesh: MeshCosts, strategy: Strategy, rank: int) -> tuple[np.ndar
     full = strategy.full_layers()
     parts = np.zeros(len(TIME_CAUSES))
     recompute_s = 0.0
-    for stage in virtual_stage(mesh.pp, mesh.vpp)[rank]:
+    for stage in virtual_stage(mesh)[rank]:
         first, last = (int(x) for x in rows_of(bounds[stage], bounds[stage + 1], table.num_blocks))
         again = slice(int(bounds[stage]) + 1, int(bounds[stage]) + 1 + full[stage])
         parts += (table.forward_parts_s + table.backward_parts_s)[:, first:last].sum(1)

@@ -7,9 +7,8 @@ import numpy as np
 from cost_models.chunk import MeshCosts, chunk_costs
 from cost_models.mesh import batch_of, mesh_key
 from cost_models.mesh_costs import batch_rules, mesh_costs
-from cost_models.schedule import Phase, PipelineDurations, operations, simulate
+from cost_models.schedule import Phase, PipelineDurations, operations, simulate, stage_of, stage_table
 from cost_models.specs.strategy import Strategy
-from cost_models.step import virtual_stage
 from planner.errors import VerificationFailed
 from planner.evaluate import Context
 from planner.plan import Prediction
@@ -74,21 +73,27 @@ def walked_bytes(context: Context, strategy: Strategy) -> list[float]:
     peaks: list[float] = []
     for rank, listed in enumerate(operations(mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)):
         at_rest, stepping, highest = mesh.rules.rank_constant_bytes, 0.0, 0.0
-        saved = [0.0] * mesh.vpp
+        saved, halfway = [0.0] * mesh.vpp, [0.0] * mesh.vpp
         for chunk in range(mesh.vpp):
-            stage = chunk * mesh.pp + rank
+            stage = stage_of(mesh.schedule, mesh.pp, rank, chunk)
             first, stop = int(starts[stage]) + (stage > 0), int(starts[stage + 1]) + 1 + (stage == last)
             for row in reversed(range(first, stop)):  # behind a row nothing of the chunk is freed yet
                 again = 1 <= row - int(starts[stage]) <= full[stage]
                 kept = (table.full_saved_bytes if again else table.saved_bytes)[row]
                 instant = (table.full_transient_bytes if again else table.transient_bytes)[row]
-                highest = max(highest, float(instant) - saved[chunk])
+                highest = max(highest, float(instant) - saved[chunk] + halfway[chunk])
                 saved[chunk] += float(kept)
+                if mesh.schedule.splits_backward:
+                    halfway[chunk] += float((table.full_halfway_bytes if again else table.halfway_bytes)[row])
                 at_rest += float(table.static_parts_bytes[:, row].sum())
                 stepping += float(table.step_transient_bytes[row])
-        held = np.cumsum(
-            [saved[op.chunk] if op.phase is Phase.FORWARD else -saved[op.chunk] for op in listed]
-        )
+        change = {
+            Phase.FORWARD: saved,
+            Phase.BACKWARD: [-kept for kept in saved],
+            Phase.INPUT_GRADIENT: [more - kept for more, kept in zip(halfway, saved, strict=True)],
+            Phase.WEIGHT_GRADIENT: [-more for more in halfway],
+        }
+        held = np.cumsum([change[op.phase][op.chunk] for op in listed])
         peaks.append(at_rest + max(float(held.max()) + highest, stepping))
     return peaks
 
@@ -96,21 +101,23 @@ def walked_bytes(context: Context, strategy: Strategy) -> list[float]:
 def simulated_step_s(context: Context, strategy: Strategy) -> float:
     """The step from the whole operation graph, without extending cycles."""
     mesh = _mesh_of(context, strategy)
-    where = virtual_stage(mesh.pp, mesh.vpp)
+    where = stage_table(mesh.schedule, mesh.pp, mesh.vpp)
     bounds = np.concatenate(([0], np.cumsum(np.asarray(strategy.stages, dtype=np.int64))))
     full = np.asarray(strategy.full_layers(), dtype=np.int64)[where]
-    forward, backward, sync, tail = (np.zeros(where.shape) for _ in range(4))
+    forward, backward, weight, sync, tail = (np.zeros(where.shape) for _ in range(5))
     for rank, chunk in np.ndindex(where.shape):
         stage = where[rank, chunk]
         one = chunk_costs(mesh, bounds[[stage]], bounds[[stage + 1]], full[[rank], chunk])
         forward[rank, chunk], backward[rank, chunk] = one.forward_s[0], one.backward_s[0]
-        sync[rank, chunk] = one.sync_s[0]
+        weight[rank, chunk], sync[rank, chunk] = one.weight_s[0], one.sync_s[0]
         tail[rank, chunk] = one.optimizer_s[0] + mesh.rules.gather_exposed * one.gather_s[0]
-    durations = PipelineDurations(forward, backward, send_s=mesh.rules.send_s)
+    parts = {"input_gradient_s": np.maximum(backward - weight, 0.0), "weight_gradient_s": weight}
+    durations = PipelineDurations(forward, backward, send_s=mesh.rules.send_s, **parts)
     point = (mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)
     ends = simulate(*point, durations, extend=False).rank_end_s
     rules = mesh.rules
-    left = sync.sum(1) - rules.sync_overlap * backward.sum(1)
+    window = weight if mesh.schedule.splits_backward else backward
+    left = sync.sum(1) - rules.sync_overlap * window.sum(1)
     exposed = np.maximum(rules.sync_exposed_min * sync.sum(1), left)
     raw = float((ends + exposed).max()) + float(tail.sum(1).max()) + rules.step_fixed_s
     return raw * rules.straggler_factor

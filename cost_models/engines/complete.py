@@ -9,15 +9,13 @@ from cost_models.specs.offload import parse_offload
 from cost_models.specs.recompute import parse_recompute
 from cost_models.specs.strategy import DEFAULT_ORDER, Strategy, StrategyRequest, divisors
 
-TWO_CHUNK_SCHEDULES = (ScheduleName.ZB_V, ScheduleName.DUALPIPE_V)
-
 
 def complete(engine: Engine, facts: Facts, request: StrategyRequest) -> Strategy:
     """A complete strategy; raises IllegalStrategy where the device count leaves no whole data-parallel size."""
     tp, cp, pp = request.tp or 1, request.cp or 1, request.pp or 1
     dp = request.dp or _data_parallel(facts, request, tp * cp * pp)
     replicate = request.dp_replicate or (max(dp // request.dp_shard, 1) if request.dp_shard else 1)
-    vpp = request.vpp or (2 if request.schedule in TWO_CHUNK_SCHEDULES else 1)
+    vpp = request.vpp or (2 if request.schedule and request.schedule.has_two_chunks else 1)
     interleaved = ScheduleName.INTERLEAVED if vpp > 1 else ScheduleName.ONE_F_ONE_B
     sp = request.sp if request.sp is not None else tp > 1 and engine.can_sequence_parallel(facts.model)
     stages = request.stages or even_stages(facts.model.num_blocks, min(pp * vpp, facts.model.num_blocks))

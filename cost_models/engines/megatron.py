@@ -17,16 +17,18 @@ from cost_models.engines.base import (
     moment_bytes,
 )
 from cost_models.engines.options import EngineOptions, MegatronOptions
-from cost_models.engines.rules import Facts, Rule, divides, fixed, nearest_values, only
+from cost_models.engines.rules import Facts, Rule, divides, fixed, nearest_values, only, runs
 from cost_models.engines.space import Space, selective_bases
 from cost_models.mesh import Bool, MeshBatch
 from cost_models.operators.base import ParameterGroup, Style
+from cost_models.schedule.names import ScheduleName
 from cost_models.specs.job import Job
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.strategy import Strategy
 from cost_models.units import Num
 
 KV_REPLICATION_SINCE = "0.16"
+SCHEDULES_RUN = (ScheduleName.ONE_F_ONE_B, ScheduleName.INTERLEAVED)
 
 
 class Megatron(Engine):
@@ -127,9 +129,7 @@ class Megatron(Engine):
                 "needs Megatron-FSDP, which is not modelled in this version",
                 arguments,
             ),
-            fixed(
-                "megatron_gpipe", arguments, _gpipe, "Megatron-LM has no gpipe schedule", ("schedule=1f1b",)
-            ),
+            runs("megatron_schedule", SCHEDULES_RUN, "megatron/core/pipeline_parallel/schedules.py"),
             fixed(
                 "megatron_replicas",
                 "distributed optimizer instances are not modelled in this version",
@@ -151,10 +151,6 @@ class Megatron(Engine):
 
 def _at_least(version: str, other: str) -> bool:
     return tuple(map(int, version.split("."))) >= tuple(map(int, other.split(".")))
-
-
-def _gpipe(facts: Facts, meshes: MeshBatch) -> Bool:
-    return np.asarray([meshes.schedule_name(i).value == "gpipe" for i in range(meshes.size)], dtype=bool)
 
 
 def _kv_divides() -> Rule:

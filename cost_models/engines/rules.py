@@ -7,9 +7,10 @@ from functools import cached_property
 import numpy as np
 
 from cost_models.errors import Violation
-from cost_models.mesh import Bool, Int, MeshBatch
+from cost_models.mesh import SCHEDULES, Bool, Int, MeshBatch
 from cost_models.operators import Activation, Attention, GroupedLinear, LinearAttention, StateSpaceScan
 from cost_models.operators.base import Operator
+from cost_models.schedule.names import ScheduleName
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.job import Job
 from cost_models.specs.model import ModelSpec, Role
@@ -132,6 +133,21 @@ def divides(name: str, axis: str, label: str, sizes: Callable[[Facts], tuple[int
 def fixed(name: str, source: str, broken: Broken, detail: str, nearest: tuple[str, ...]) -> Rule:
     """A rule whose sentence takes only the mesh's own numbers (format fields)."""
     return Rule(name, source, broken, lambda facts, mesh, strategy: (detail.format(**mesh), nearest))
+
+
+def runs(name: str, schedules: tuple[ScheduleName, ...], source: str) -> Rule:
+    """A rule that an engine has only some pipeline schedules."""
+
+    def broken(facts: Facts, meshes: MeshBatch) -> Bool:
+        known = [SCHEDULES.index(schedule) for schedule in schedules]
+        bad: Bool = ~np.isin(meshes.schedule, known)
+        return bad
+
+    def sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
+        detail = f"engine {facts.job.engine} has no schedule {strategy.schedule.value}"
+        return detail, tuple(f"schedule={each.value}" for each in schedules)
+
+    return Rule(name, source, broken, sentence)
 
 
 def only(name: str, axis: str, allowed: tuple[int, ...], why: str, source: str) -> Rule:

@@ -3,13 +3,16 @@
 import numpy as np
 
 from cost_models.engines.base import StateBytes, SyncPlan
-from cost_models.engines.rules import Rule, fixed, only
+from cost_models.engines.rules import Rule, fixed, only, runs
 from cost_models.engines.space import Space
 from cost_models.engines.torch_family import TorchFamily
 from cost_models.mesh import MeshBatch
 from cost_models.operators.base import ParameterGroup
+from cost_models.schedule.names import ScheduleName
 from cost_models.specs.job import Job
 from cost_models.specs.model import ModelSpec
+
+SCHEDULES_RUN = tuple(schedule for schedule in ScheduleName if schedule.is_modelled)
 
 
 class Torch(TorchFamily):
@@ -24,7 +27,7 @@ class Torch(TorchFamily):
         tokens = not model.is_vision
         return Space(
             zero=(0, 1, 2, 3),
-            schedules=("gpipe", "1f1b", "interleaved"),
+            schedules=tuple(schedule.value for schedule in SCHEDULES_RUN),
             scopes=self.recompute_bases(model),
             tensor=tokens,
             context=tokens,
@@ -42,7 +45,8 @@ class Torch(TorchFamily):
             "dp_replicate {dp_replicate} with zero {zero} has no shard group to replicate",
             ("zero 2 or 3", "dp_replicate 1"),
         )
-        return (*super().rules(), replicas)
+        runnable = runs("torch_schedule", SCHEDULES_RUN, "torch.distributed.pipelining.schedules")
+        return (*super().rules(), replicas, runnable)
 
 
 class Fsdp2(TorchFamily):

@@ -155,13 +155,13 @@ def _offloaded(
 ) -> StateBytes:
     """The same states with a share on the host, which then does the optimizer step for that share.
 
-    The host keeps fp32 parameters and moments of its share (Ren et al. 2021, section 4.1: gradients go down and updated
-    parameters come back once a step). With `parameters` everything rests on the host, gradients too, and the device
-    holds only what is gathered; nothing moves at the step.
+    The host keeps fp32 parameters, gradients and moments of its share (Ren et al. 2021, section 4.1: gradients go down
+    and updated parameters come back once a step). With `parameters` the device holds only what is gathered, and nothing
+    moves at the step.
     """
     stored, gradient, moments = sizes
     share = offload.optimizer
-    host = share * (stored + moments) / shard
+    host = share * (stored + gradient + moments) / shard
     traffic = share * (2.0 * (stored + moments) + gradient) / shard
     left = replace(
         resident,
@@ -174,4 +174,4 @@ def _offloaded(
     if not offload.parameters:
         return replace(left, host_link=share * (gradient + returned) / shard)
     weights = resident.weights - stored / shard
-    return replace(left, weights=weights, gradients=0.0 * resident.gradients, host=host + gradient / shard)
+    return replace(left, weights=weights, gradients=0.0 * resident.gradients)

@@ -39,6 +39,8 @@ def inner_lower_bound(mesh: MeshCosts) -> float:
     """Least step of any choice of stages and recompute, infinite if provably none fits; seconds."""
     if not has_partition(mesh):
         return np.inf
+    if mesh.schedule.splits_backward:
+        return split_lower_bound(mesh)
     if mesh.vpp > 1:
         return chunks_lower_bound(mesh)
     return programs_lower_bound(mesh, *rank_programs(mesh, None))
@@ -47,6 +49,21 @@ def inner_lower_bound(mesh: MeshCosts) -> float:
 def chunks_lower_bound(mesh: MeshCosts) -> float:
     """The same for several chunks per rank."""
     return step_of(mesh, np.inf if _is_short_of_memory(mesh) else chunk_bound(mesh, 0))
+
+
+def split_lower_bound(mesh: MeshCosts) -> float:
+    """The same for schedules that split their backward: no path bounds but the average rank and its first forwards.
+
+    p T >= m S + sum_i (forwards of the embedding and at least the first i blocks, which the first forward of rank i
+    waits for, and i e), plus the least tail. Chunk 0 of rank i is stage i in every such schedule.
+    """
+    table, ranks = mesh.table, np.arange(mesh.pp)
+    forward_s = table.forward_parts_s.sum(0)
+    total_s = forward_s.sum() + table.backward_parts_s.sum()
+    before_s = np.concatenate(([0.0], forward_s[0] + np.cumsum(forward_s[1:-1][: mesh.pp - 1])))
+    average_s = (mesh.num_micro_batches * total_s + (before_s + ranks * mesh.rules.send_s).sum()) / mesh.pp
+    short = _is_short_of_memory(mesh)
+    return step_of(mesh, np.inf if short else float(average_s) + _least_tail(mesh))
 
 
 def programs_lower_bound(mesh: MeshCosts, programs: Programs, rest_s: float) -> float:
@@ -159,7 +176,8 @@ def _is_short_of_memory(mesh: MeshCosts) -> bool:
     if np.isinf(limit):
         return False
     flight = in_flight(mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)
-    fewest = min(min(max(vectors, key=sum)) for vectors in flight.vectors)
+    waiting = ([vector[: mesh.vpp] for vector in vectors] for vectors in flight.split_vectors)
+    fewest = min(min(max(vectors, key=sum)) for vectors in waiting)
     static = table.static_parts_bytes.sum(0)
     saved = np.minimum(table.saved_bytes, table.full_saved_bytes)
     saved[[0, -1]] = table.saved_bytes[[0, -1]]

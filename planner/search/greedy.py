@@ -44,7 +44,7 @@ def grow_recompute(mesh: MeshCosts, stages: Index) -> Index:
     """Recompute one more block at a time on every rank that does not fit, where it frees most bytes per second."""
     flight = in_flight(mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)
     most = np.array([np.max(flight.vectors[rank], axis=0) for rank in range(mesh.pp)])  # (p, v)
-    where = virtual_stage(mesh.pp, mesh.vpp)
+    where = virtual_stage(mesh)
     full_layers = np.zeros_like(stages)
     for _ in range(int(stages.sum(axis=1).max())):
         now = chunks_of(mesh, stages, full_layers)

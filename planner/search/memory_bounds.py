@@ -31,9 +31,9 @@ import numpy as np
 
 from cost_models.chunk import Array, Index
 from cost_models.mesh import SCHEDULES, Int, MeshBatch
-from cost_models.schedule import in_flight
+from cost_models.schedule import in_flight, stage_table
 from cost_models.schedule.names import ScheduleName
-from planner.search.windows import stage_window
+from planner.search.windows import stage_window, takes_every_cut
 
 TRIED_SIZES = 4
 """Sizes of the fullest rank that are tried one by one before the bound takes its simple form."""
@@ -45,6 +45,7 @@ class MeshSums:
 
     total_s: Array
     block_min_s: Array
+    forward_min_s: Array
     tail_s: Array
     send_plain_s: Array
     send_interleaved_s: Array
@@ -140,13 +141,11 @@ def _point(schedule: int, pp: int, vpp: int, m: int, blocks: Blocks) -> _Point:
     name = SCHEDULES[schedule]
     if name is ScheduleName.INTERLEAVED:
         m = max(m // pp * pp, pp)
-    vectors = in_flight(name, pp, vpp, m).vectors
-    whole, most = stage_window(blocks.total, pp, vpp)
-    least = blocks.of_frequent_kind(whole)
+    vectors = waiting_vectors(name, pp, vpp, m)
+    whole, most = stage_window(blocks.total, pp * vpp, every_cut=takes_every_cut(name, vpp))
+    least = blocks.of_frequent_kind(whole)[stage_table(name, pp, vpp)]
     rows = [
-        (rank, np.asarray(n, dtype=float), least[rank::pp])
-        for rank, found in enumerate(vectors)
-        for n in found
+        (rank, np.asarray(n, dtype=float), least[rank]) for rank, found in enumerate(vectors) for n in found
     ]
     return _Point(
         np.asarray([rank for rank, _, _ in rows]),
@@ -158,6 +157,14 @@ def _point(schedule: int, pp: int, vpp: int, m: int, blocks: Blocks) -> _Point:
         whole.astype(float),
         float(most.max()),
     )
+
+
+def waiting_vectors(name: ScheduleName, pp: int, vpp: int, m: int) -> list[set[tuple[int, ...]]]:
+    """Of every rank, counts of micro-batches that wait for their backward: all that is sure to be held in full.
+
+    What is kept halfway through a split backward may be less than what was saved, so bounds leave it out.
+    """
+    return [{vector[:vpp] for vector in found} for found in in_flight(name, pp, vpp, m).split_vectors]
 
 
 def _one_number(sums: MeshSums, point: _Point, full: FullRecompute) -> Forced:

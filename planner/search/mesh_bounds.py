@@ -6,17 +6,21 @@ micro-batch over all layers, t_min the least seconds of one block, q the seconds
 micro-batch of the busiest rank that memory and whole numbers of blocks allow (memory_bounds.py):
 
     1F1B, GPipe   T >= (S + R + p q) / (1 - (1 - 1/m)^p)             (design, section 8; sum over the rank paths)
-    any           T >= m ((S + R) / p + v q) + (p - 1) / 2 (t_min + q)
+    whole backward T >= m ((S + R) / p + v q) + (p - 1) / 2 (t_min + q)
+    split backward T >= m ((S + R) / p + v q) + (p - 1) / 2 f_min
     any           T >= m (V + v q)
 
 The second line averages the rank paths over all ranks: rank i waits for the first chunk's forwards of the i ranks
-before it and is followed by as many backwards, its own work is m t_i, and sum_i t_i = S + R. A step adds the longest
-tail, at least the mean over ranks, and the per-step constant; stragglers multiply all of it.
+before it and is followed by as many backwards, its own work is m t_i, and sum_i t_i = S + R. Where the backward is
+split, the last operation is a weight gradient, which nothing follows, so only the forwards count (f_min the least
+forward of a block). A step adds the longest tail, at least the mean over ranks, and the per-step constant; stragglers
+multiply all of it.
 """
 
 import numpy as np
 
 from cost_models.chunk import Array
+from cost_models.device_memory import workspace_bytes
 from cost_models.mesh import SCHEDULES, Int, MeshBatch
 from cost_models.mesh_costs import BatchRules, batch_rules, straggler_factor
 from cost_models.pricing import PricedRows, Pricer
@@ -48,13 +52,19 @@ def step_bounds(pricer: Pricer, meshes: MeshBatch, sums: MeshSums, forced: Force
     m = meshes.micro_batches(pricer.job.global_batch).astype(float)
     send = 2.0 * np.where(meshes.vpp > 1, sums.send_interleaved_s, sums.send_plain_s)
     total = sums.total_s + forced.recompute_s
-    average = m * (total / p + v * send) + (p - 1.0) / 2.0 * (sums.block_min_s + send)
+    ramp = np.where(_splits()[meshes.schedule], sums.forward_min_s, sums.block_min_s + send)
+    average = m * (total / p + v * send) + (p - 1.0) / 2.0 * ramp
     share = -np.expm1(p * np.log1p(-1.0 / np.maximum(m, 1.0 + 1e-12)))
     whole = (total + p * send) / np.where(m > 1.0, share, 1.0)
     pipeline = np.where(np.isin(meshes.schedule, _WHOLE_STAGES), np.maximum(average, whole), average)
     pipeline = np.maximum(pipeline, m * (forced.busiest_s + v * send))
     bound: Array = (pipeline + sums.tail_s + sums.fixed_s) * straggler_factor(pricer)
     return np.where(sums.short_bytes <= 0.0, bound, np.inf)
+
+
+def _splits() -> np.ndarray:
+    """Whether each of SCHEDULES splits its backward."""
+    return np.asarray([schedule.splits_backward for schedule in SCHEDULES])
 
 
 def frequent_blocks(rows: Rows) -> Blocks:
@@ -84,13 +94,14 @@ def _sums(pricer: Pricer, priced: PricedRows, rules: BatchRules) -> MeshSums:
     least_saved = np.minimum(work.saved_bytes, work.full_saved_bytes)
     pp = priced.meshes.pp.astype(float)
     transient = np.minimum(work.transient_bytes, work.full_transient_bytes)[1:-1].min(0)
-    room = rules.limit_bytes - pricer.engine.workspace_bytes
+    room = rules.limit_bytes - workspace_bytes(pricer.engine, pricer.cluster.device)
     # The last rank's blocks run backward when what the head saved is free again (cost_models.chunk).
     last_transient = np.maximum(work.transient_bytes[-1], transient - work.saved_bytes[-1])
     ones = np.ones(priced.meshes.size)
     return MeshSums(
         total_s=counts @ time_s,
         block_min_s=time_s[1:-1].min(0),
+        forward_min_s=work.forward_parts_s.sum(0)[1:-1].min(0),
         tail_s=counts @ (states.optimizer_s + overlap.gather_exposed * states.gather_s) / pp,
         send_plain_s=rules.send_s * overlap.send_shown_plain,
         send_interleaved_s=rules.send_s * overlap.send_shown,

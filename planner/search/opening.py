@@ -9,6 +9,7 @@ from planner.search.bounds import programs_lower_bound, rank_programs
 from planner.search.chunk_cuts import best_declared
 from planner.search.greedy import greedy_ranks
 from planner.search.problem import InnerSolution, has_partition, pipeline_of
+from planner.search.windows import takes_every_cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ def open_mesh(mesh: MeshCosts, cutoff_s: float) -> Opening:
     """Look at a mesh; choices at `cutoff_s` or above do not matter."""
     if not has_partition(mesh):
         return Opening(np.inf, None)
-    if mesh.vpp > 1:
+    if not takes_every_cut(mesh.schedule, mesh.vpp):
         bound_s, best = best_declared(mesh, cutoff_s)
         return Opening(bound_s, best, is_exact=True)
     reach_s = pipeline_of(mesh, cutoff_s) if np.isfinite(cutoff_s) else None

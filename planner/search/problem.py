@@ -34,8 +34,8 @@ from cost_models.chunk import (
     rank_peak_bytes,
     step_tail_s,
 )
-from cost_models.schedule import PipelineDurations, in_flight, simulate
-from cost_models.step import virtual_stage
+from cost_models.schedule import in_flight, simulate
+from cost_models.step import durations_of, sync_window_s, virtual_stage
 
 
 class InnerStatus(StrEnum):
@@ -102,7 +102,7 @@ def most_full(mesh: MeshCosts) -> int:
 
 def chunks_of(mesh: MeshCosts, stages: Index, full_layers: Index) -> ChunkCosts:
     """Chunk costs of n choices, arrays of shape (n, N) in global order; the fields have shape (p, v, n)."""
-    where = virtual_stage(mesh.pp, mesh.vpp)
+    where = virtual_stage(mesh)
     stop = np.cumsum(stages, axis=1)
     start = stop - stages
     order = where.reshape(-1)
@@ -119,7 +119,9 @@ def excess_bytes(mesh: MeshCosts, chunks: ChunkCosts) -> Array:
     peaks = []
     for rank in range(mesh.pp):
         of_rank = ChunkCosts(*(getattr(chunks, name)[rank] for name in ChunkCosts.__dataclass_fields__))
-        peaks.append(rank_peak_bytes(mesh.rules, of_rank, np.asarray(flight.vectors[rank], dtype=np.float64)))
+        peaks.append(
+            rank_peak_bytes(mesh.rules, of_rank, np.asarray(flight.split_vectors[rank], dtype=np.float64))
+        )
     excess: Array = np.asarray(peaks) - mesh.rules.allocated_limit_bytes
     return excess
 
@@ -133,10 +135,9 @@ def fits_rank(mesh: MeshCosts, chunks: ChunkCosts) -> NDArray[np.bool_]:
 def price_many(mesh: MeshCosts, stages: Index, full_layers: Index) -> Prices:
     """Steps of n choices at once, equal to `cost_models.step.step_costs` of each; shapes (n, N)."""
     chunks = chunks_of(mesh, stages, full_layers)
-    durations = PipelineDurations(chunks.forward_s, chunks.backward_s, send_s=mesh.rules.send_s)
     point = (mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)
-    ends = simulate(*point, durations).rank_end_s
-    exposed = exposed_sync_s(mesh.rules, chunks.sync_s.sum(1), chunks.backward_s.sum(1))
+    ends = simulate(*point, durations_of(mesh, chunks)).rank_end_s
+    exposed = exposed_sync_s(mesh.rules, chunks.sync_s.sum(1), sync_window_s(mesh, chunks))
     tail = step_tail_s(mesh.rules, chunks.gather_s.sum(1), chunks.optimizer_s.sum(1))
     pipeline_s = (ends + exposed).max(axis=0) + tail.max(axis=0)
     return Prices(steps_of(mesh, pipeline_s), np.maximum.reduce(excess_bytes(mesh, chunks), axis=0))

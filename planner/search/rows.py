@@ -100,7 +100,7 @@ class RowBuilder:
     def __init__(self, mesh: MeshCosts) -> None:
         self.mesh = mesh
         self.sums = BlockSums.of(mesh)
-        self.stages_of_rank = virtual_stage(mesh.pp, mesh.vpp)
+        self.stages_of_rank = virtual_stage(mesh)
 
     def paths(self, path: PathCoefficients) -> Iterable[Row]:
         """T >= sum f F + b B + edges send + r of the end rank, a row for each of the two parts of r."""

@@ -17,7 +17,8 @@ import numpy as np
 
 from cost_models.chunk import MeshCosts
 from planner.search.baselines import even_stages, solve_exhaustively
-from planner.search.bounds import chunk_bound, rank_programs
+from planner.search.bounds import chunk_bound, inner_lower_bound, rank_programs
+from planner.search.chunk_cuts import best_declared
 from planner.search.effort import Closed, Effort
 from planner.search.few_cuts import best_of_few
 from planner.search.greedy import full_rule, greedy, greedy_ranks
@@ -65,12 +66,22 @@ def _close(goal: Goal, effort: Effort) -> list[Closed]:
     mesh = goal.mesh
     if not has_partition(mesh):
         return []
+    if mesh.schedule.splits_backward:
+        return _close_split(goal)
     if mesh.uniform_chunks and mesh.uniform_full:
         goal.offer(solve_exhaustively(mesh))
         return [] if goal.best is None else [Closed(goal.best.step_s, is_proved=True)]
     if mesh.vpp == 1 and not mesh.uniform_chunks:
         return _close_ranks(goal, effort)
     return _close_chunks(goal, effort)
+
+
+def _close_split(goal: Goal) -> list[Closed]:
+    """A split backward: the declared cuts under one K are priced, and of the others only a bound is known."""
+    bound_s = inner_lower_bound(goal.mesh)
+    if bound_s < goal.target_s:
+        goal.offer(best_declared(goal.mesh, goal.target_s)[1])
+    return [Closed(bound_s, is_proved=np.isinf(bound_s) or bound_s >= goal.target_s)]
 
 
 def _close_ranks(goal: Goal, effort: Effort) -> list[Closed]:

@@ -1,4 +1,7 @@
-"""The declared stage boundaries: every cut for one chunk per rank, a family of nearly even cuts for several.
+"""The declared stage boundaries: every cut for one chunk per rank, a family of nearly even cuts for the others.
+
+The others are several chunks per rank, and one chunk whose backward is split: bounds on one path of a list, on which
+the rank program rests, hold for whole backwards only.
 
 Interleaved pipelines are run with virtual stages of equal size, or nearly so. The declared cuts of L blocks into N
 virtual stages are those with sizes q and q + 1, the longer ones in a row (from every place, around the end), and up to
@@ -15,6 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from cost_models.chunk import Index
+from cost_models.schedule.names import ScheduleName
 
 MOST_FEWER = 2
 """Blocks by which the first and the last virtual stage may be shorter than their share."""
@@ -37,11 +41,15 @@ def declared_cuts(num_blocks: int, count: int) -> Index:
     return np.asarray(sorted(cuts), dtype=np.int64).reshape(len(cuts), count)
 
 
+def takes_every_cut(schedule: ScheduleName, vpp: int) -> bool:
+    """Whether every contiguous cut is declared."""
+    return vpp == 1 and not schedule.splits_backward
+
+
 @lru_cache(maxsize=4096)
-def stage_window(num_blocks: int, pp: int, vpp: int) -> tuple[Index, Index]:
-    """Least and most blocks of every virtual stage in global order, arrays (pp * vpp,)."""
-    count = pp * vpp
-    if vpp > 1:
+def stage_window(num_blocks: int, count: int, *, every_cut: bool) -> tuple[Index, Index]:
+    """Least and most blocks of every virtual stage in global order, arrays (count,)."""
+    if not every_cut:
         cuts = declared_cuts(num_blocks, count)
         return cuts.min(axis=0), cuts.max(axis=0)
     return np.ones(count, dtype=np.int64), np.full(count, max(num_blocks - count + 1, 1), dtype=np.int64)

@@ -21,6 +21,9 @@ from planner.request import SearchRequest
 from planner.situation import Situation, situate
 
 AXES = ("tp", "cp", "pp", "vpp", "ep", "etp", "zero", "mbs", "sp", "dp_replicate", "schedule")
+SPLIT = ("zb-h1", "zb-v", "dualpipe-v")
+CHUNKS = {"interleaved": range(2, 9), "zb-v": (2,), "dualpipe-v": (2,)}
+"""Chunks per rank of a schedule, where it is not one."""
 ALL = -1
 ROUNDING = 1e-9
 
@@ -36,9 +39,9 @@ def axis_values(of: Situation) -> dict[str, list]:
     """Values of every axis: divisors, and what the engine has."""
     devices, blocks, batch = of.cluster.num_devices, of.model.num_blocks, of.job.global_batch
     name = of.engine.name
-    whole = name in ("megatron", "torch")
+    whole, plain = name in ("megatron", "torch"), name in ("ddp", "parameter_server")
     ways = divisors(devices)
-    tensor = ways if name != "ddp" else [1]
+    tensor = [1] if plain else ways
     return {
         "tp": tensor,
         "cp": [d for d in tensor if d == 1 or of.job.seq_len // d >= 1024],
@@ -46,13 +49,14 @@ def axis_values(of: Situation) -> dict[str, list]:
         "vpp": list(range(1, min(8, blocks) + 1)) if whole else [1],
         "ep": divisors(of.model.num_experts) if whole and of.model.is_moe else [1],
         "etp": ways if whole and of.model.is_moe else [1],
-        "zero": {"megatron": [1], "torch": [0, 1, 2, 3], "fsdp2": [2, 3], "ddp": [0]}[name],
+        "zero": {"megatron": [1], "torch": [0, 1, 2, 3], "fsdp2": [2, 3]}.get(name, [0]),
         "mbs": [d for d in divisors(batch) if d * of.job.seq_len <= 65_536],
-        "sp": [False, True] if name != "ddp" else [False],
+        "sp": [False] if plain else [False, True],
         "dp_replicate": ways if name in ("torch", "fsdp2") else [1],
-        "schedule": {"megatron": ["1f1b", "interleaved"], "torch": ["gpipe", "1f1b", "interleaved"]}.get(
-            name, ["1f1b"]
-        ),
+        "schedule": {
+            "megatron": ["1f1b", "interleaved"],
+            "torch": ["gpipe", "1f1b", "interleaved", *SPLIT],
+        }.get(name, ["1f1b"]),
     }
 
 
@@ -81,15 +85,15 @@ def nearly_even_cuts(blocks: int, count: int) -> set[tuple[int, ...]]:
     return found
 
 
-def recomputes(cut: tuple[int, ...], words: list[str], vpp: int) -> Iterator[Recompute]:
-    """`none`, `selective:scopes`, and `full:K` with one K, or one per stage when there is one chunk a rank."""
+def recomputes(cut: tuple[int, ...], words: list[str], *, every_cut: bool) -> Iterator[Recompute]:
+    """`none`, `selective:scopes`, and `full:K` with one K, or one per stage where every cut is tried."""
     for word in words:
         kind, _, detail = word.partition(":")
         if kind in ("none", "selective"):
             yield Recompute(tuple(detail.split("+")) if detail else ())
         elif detail == "K, one K for all stages":
             yield from (Recompute((), k) for k in range(1, max(cut) + 1))
-        elif vpp > 1:
+        elif not every_cut:
             counts = (tuple(min(k, n) for n in cut) for k in range(1, max(cut) + 1))
             yield from (Recompute((), each) for each in counts)
         else:
@@ -106,7 +110,7 @@ def meshes(of: Situation, pins: dict[str, object]) -> Iterator[dict]:
         dp, left = divmod(of.cluster.num_devices, inner)
         if left or dp % mesh["dp_replicate"] or of.job.global_batch % (dp * mesh["mbs"]):
             continue
-        if (mesh["vpp"] > 1) != (mesh["schedule"] == "interleaved") or (mesh["sp"] and mesh["tp"] == 1):
+        if mesh["vpp"] not in CHUNKS.get(mesh["schedule"], (1,)) or (mesh["sp"] and mesh["tp"] == 1):
             continue
         yield mesh | {"dp": dp, "dp_shard": dp // mesh["dp_replicate"]}
 
@@ -115,9 +119,10 @@ def strategies(of: Situation, pins: dict[str, object], words: list[str]) -> Iter
     """The whole space, legal or not."""
     for mesh in meshes(of, pins):
         count = mesh["pp"] * mesh["vpp"]
-        cuts = (all_cuts if mesh["vpp"] == 1 else nearly_even_cuts)(of.model.num_blocks, count)
+        every_cut = mesh["vpp"] == 1 and mesh["schedule"] not in SPLIT
+        cuts = (all_cuts if every_cut else nearly_even_cuts)(of.model.num_blocks, count)
         for cut in sorted(cuts):
-            for recompute in recomputes(cut, words, mesh["vpp"]):
+            for recompute in recomputes(cut, words, every_cut=every_cut):
                 rest = mesh | {"schedule": ScheduleName(mesh["schedule"])}
                 yield Strategy(**rest, recompute=recompute, stages=cut)
 
@@ -197,7 +202,7 @@ def random_instance(rng: random.Random, most: int) -> Instance:
     job = JobRequest(
         seq_len=rng.choice((512, 2048)),
         global_batch=rng.choice((2, 4, 6, 8, 12, 16)),
-        engine=rng.choice(("megatron", "megatron", "torch", "torch", "fsdp2", "ddp")),
+        engine=rng.choice(("megatron", "megatron", "torch", "torch", "torch", "fsdp2", "ddp")),
     )
     of = situate(model, cluster, job)
     anchor = legal_mesh(of, rng)
@@ -263,7 +268,7 @@ def test_the_plan_is_the_best_of_a_larger_space(seed):
         check(random_instance(rng, most=3000))
 
 
-@pytest.mark.parametrize("engine", ["megatron", "torch", "fsdp2", "ddp"])
+@pytest.mark.parametrize("engine", ["megatron", "torch", "fsdp2", "ddp", "parameter_server"])
 def test_the_certificate_lists_the_same_axis_values(engine):
     rng = random.Random(5)
     for _ in range(3):

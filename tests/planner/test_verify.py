@@ -55,6 +55,25 @@ def test_every_plan_verifies(make_situation, seed):
     assert verified >= 3
 
 
+@pytest.mark.parametrize("schedule", ["zb-h1", "zb-v", "dualpipe-v", "gpipe"])
+def test_plans_of_every_schedule_verify(make_situation, schedule):
+    """Walked operation by operation, weight gradients apart, with uneven stages and recompute among them."""
+    of = make_situation("llama-3.2-1b", "dgx-h100", 8, seq_len=512, global_batch=64, engine="torch")
+    pins = {"schedule": schedule, "pp": 4, "tp": 1}
+    result = make_plan(of, SearchRequest(pins=pins, top_k=3))
+    assert result.status == "optimal"
+    for prediction in (result.best, *result.alternatives):
+        assert prediction is not None
+        assert prediction.strategy.schedule.value == schedule
+        verify(Context.of(of), prediction)
+    texts = ("stages=3+5+6+2", "stages=3+5+6+2,recompute=full:1+0+2+0")
+    if result.best is not None and result.best.strategy.vpp == 2:
+        texts = ("stages=3+1+2+2+3+1+2+2", "stages=3+1+2+2+3+1+2+2,recompute=full")
+    for text in texts:
+        found = evaluate(of, parse_strategy(f"schedule={schedule},pp=4,{text}"))
+        verify(Context.of(of), found)
+
+
 @pytest.fixture(scope="module")
 def situation(make_situation):
     return make_situation("llama-3.1-8b", "dgx-h100", 16, seq_len=8192, global_batch=128)

@@ -30,6 +30,7 @@ def table_of(block_kind: np.ndarray, kinds: np.ndarray, edges: np.ndarray) -> La
     return LayerTable(
         forward_parts_s=parts(rows[0], 6),
         backward_parts_s=parts(rows[1], 6),
+        weight_s=zero,
         base_recompute_s=zero,
         full_parts_s=parts(rows[2], 6),
         sync_s=rows[3],
@@ -38,6 +39,8 @@ def table_of(block_kind: np.ndarray, kinds: np.ndarray, edges: np.ndarray) -> La
         static_parts_bytes=parts(rows[6], 3),
         saved_bytes=rows[7],
         full_saved_bytes=rows[8],
+        halfway_bytes=rows[7],
+        full_halfway_bytes=rows[7],
         transient_bytes=rows[9],
         full_transient_bytes=rows[10],
         step_transient_bytes=rows[11],

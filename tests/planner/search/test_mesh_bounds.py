@@ -15,7 +15,7 @@ from planner.evaluate import Context
 from planner.restrictions import read_restrictions
 from planner.search.memory_bounds import FullRecompute, forced
 from planner.search.mesh_bounds import frequent_blocks, mesh_sums, step_bounds
-from planner.search.windows import stage_window
+from planner.search.windows import stage_window, takes_every_cut
 
 CASES = [
     ("llama-3.1-70b", "dgx-h100", 64, {"seq_len": 8192, "global_batch": 512}),
@@ -68,11 +68,12 @@ def test_bounds_of_meshes_that_differ_in_schedule_only_share_their_sums(make_sit
 
 
 def _cut(rng, mesh):
-    """A random cut of the declared space: any for one chunk a rank, within the window for several."""
+    """A random cut of the declared space: any, or within the window of the declared ones."""
     blocks, stages = mesh.table.num_blocks, mesh.pp * mesh.vpp
-    least, most = stage_window(blocks, mesh.pp, mesh.vpp)
+    every_cut = takes_every_cut(mesh.schedule, mesh.vpp)
+    least, most = stage_window(blocks, mesh.pp * mesh.vpp, every_cut=every_cut)
     marks = [round(blocks * i / stages) for i in range(1, stages)]
-    if rng.random() < 0.5 and mesh.vpp == 1:
+    if rng.random() < 0.5 and every_cut:
         marks = sorted(rng.sample(range(1, blocks), stages - 1))
     sizes = [b - a for a, b in zip((0, *marks), (*marks, blocks), strict=True)]
     for _ in range(rng.choice((0, 2, 8))):
