@@ -29,16 +29,14 @@ STACK_NDIM: Final = 3
 def orthogonalize(matrix: Tensor, dtype: torch.dtype) -> Tensor:
     """Newton-Schulz iteration in `dtype` towards the nearest semi-orthogonal matrix; [..., rows, columns]."""
     a, b, c = QUINTIC
-    x = matrix.to(dtype)
-    is_tall = x.shape[-2] > x.shape[-1]
-    if is_tall:
-        x = x.mT
+    stack = matrix.to(dtype).reshape(-1, *matrix.shape[-2:])
+    is_tall = stack.shape[-2] > stack.shape[-1]
+    x = stack.mT if is_tall else stack
     x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp(min=SMALLEST_NORM)
     for _ in range(ITERATIONS):
         gram = x @ x.mT
-        x = a * x + (b * gram + c * gram @ gram) @ x
-    found: Tensor = x.mT if is_tall else x
-    return found.to(matrix.dtype)
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return (x.mT if is_tall else x).to(matrix.dtype).reshape(matrix.shape)
 
 
 class Muon(Optimizer):
