@@ -140,6 +140,7 @@ def tensor_bytes(tensor: Tensor, style: Style) -> Num:
         DtypeRole.INT64: 8.0,
         DtypeRole.BYTE: 1.0,
         DtypeRole.MASK: style.compute_bytes if style.cpu_kernels else 1.0,
+        DtypeRole.MASK: style.compute_bytes if style.cpu_kernels else 1.0,
     }
     return tensor.elements * sizes[tensor.dtype]
 

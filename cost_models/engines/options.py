@@ -49,5 +49,10 @@ class TorchOptions(EngineOptions):
     """bf16 is pure bf16 training: gradients and moments follow the parameters, and there is no master copy."""
     router_aux_loss: bool = False
     """The transformers library's load-balancing loss (output_router_logits), which concatenates all layers."""
+    modules: Literal["fused", "transformers"] = "fused"
+    """transformers: the library's own modules, operator by operator; they keep an fp32 copy of every RMSNorm's input
+    and, with unfused attention, repeated keys and values and an fp32 softmax beside its cast."""
+    grouped_experts: bool = False
+    """The library's experts as one grouped product (experts_implementation="grouped_mm") instead of a loop."""
     compile: bool = False
     overlap: bool = True

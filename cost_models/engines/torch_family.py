@@ -28,11 +28,20 @@ class TorchFamily(Engine):
         return cast(TorchOptions, self.options)
 
     def style(self, job: Job, cp_kind: str) -> Style:
-        """Eager torch keeps activation intermediates and the gathered inputs of column-parallel linears."""
+        """Eager torch keeps activation intermediates and the gathered inputs of column-parallel linears.
+
+        An fp32 softmax is a copy only where the activations are narrower; compiled, all modules are
+        fused.
+        """
         options = self.settings
+        library = options.modules == "transformers" and not options.compile
+        narrow = job.precision.activation_bytes < DTYPE_BYTES["fp32"]
         return Style(
             flash_attention=options.attention != "unfused",
-            softmax_fp32_copy=options.attention == "unfused",
+            softmax_fp32_copy=options.attention == "unfused" and narrow,
+            fused_norm=not library,
+            library=library,
+            grouped_experts=library and options.grouped_experts,
             fused_activation=options.compile,
             fused_rope=options.compile,
             fused_cross_entropy=options.fused_cross_entropy,

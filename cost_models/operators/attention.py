@@ -50,6 +50,12 @@ class Attention(Operator):
     """Above 0: beside its window a query sees earlier keys that stand for so many positions each (DeepSeek-V4)."""
     compress_top_k: int = 0
     """Above 0: it sees so many of those only."""
+    fp32_softmax: bool = True
+    """Written in operators, the softmax runs in fp32 (not in GPT-2's and BERT's kind)."""
+    value_store: int = 0
+    """Above 0: the library's values are a part of a tensor of so many features a token, which lives on with them."""
+    store_holds_qk: bool = False
+    """Queries and keys are parts of that tensor too (GPT-2)."""
     soft_cap: bool = False
     """Scores pass through a scaled tanh (Gemma 2): inside a flash kernel for free, else one more tensor of scores."""
 
@@ -157,25 +163,51 @@ class Attention(Operator):
 
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
         """Flash: q, k, v, output and the fp32 log-sum-exp. Unfused: the probabilities (Korthikanti 2022, eq. 1)."""
+        if style.library and not style.flash_attention:
+            return (*self._library_inputs(at, style), *self._score_tensors(at, style))
         q, k, v = self._qkv_elements(at)
         names = (*self.inputs, *("q", "k", "v")[len(self.inputs) :])
-        held = [Tensor(names[0], q), Tensor(names[1], k), Tensor(names[2], v)]
-        if style.flash_attention:
-            lse = at.tokens * self.heads / at.tp
-            return (
-                *held,
-                Tensor(self.name, self.elements_out(at)),
-                Tensor(f"{self.name}.lse", lse, DtypeRole.FP32),
-            )
-        scores = self._scores(at)
-        held.append(Tensor(f"{self.name}.probabilities", scores))
+        held = (Tensor(names[0], q), Tensor(names[1], k), Tensor(names[2], v))
+        if not style.flash_attention:
+            return (*held, *self._score_tensors(at, style))
+        lse = Tensor(f"{self.name}.lse", at.tokens * self.heads / at.tp, DtypeRole.FP32)
+        return (*held, Tensor(self.name, self.elements_out(at)), lse)
+
+    def _library_inputs(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
+        """Queries; keys and values repeated to as many heads; SDPA's own products scale fp32 copies of both first."""
+        q, k, v = self._qkv_elements(at)
+        repeats = self.heads / self.kv_heads
+        fresh = style.math_attention
+        dtype = DtypeRole.FP32 if fresh else DtypeRole.COMPUTE
+        copied = repeats > 1.0 or (fresh and style.upcasts)
+        whole = at.tokens * self.value_store / at.tp
+        values = v * repeats
+        if self.value_store and not copied:  # products of several sequences copy the part they read
+            values = np.where(np.asarray(at.sequences) == 1.0, whole, v)
+        held = Tensor(f"{self.name}.values", values, dtype)
+        if self.store_holds_qk and not fresh:
+            return (Tensor(f"{self.name}.values", whole),)
+        return (
+            Tensor(f"{self.name}.queries", q, dtype),
+            Tensor(f"{self.name}.keys", k * repeats, dtype),
+            held,
+        )
+
+    def _score_tensors(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
+        """Tensors of scores: the capped ones, the softmax (and its copy in the compute dtype), dropout's two."""
+        scores, drops = self._scores(at), self.dropout and style.dropout
+        wide = style.math_attention or (style.softmax_fp32_copy and self.fp32_softmax)
+        kept = Tensor(f"{self.name}.probabilities", scores)
+        held = [Tensor(f"{self.name}.probabilities_fp32", scores, DtypeRole.FP32) if wide else kept]
         if self.soft_cap:
             held.append(Tensor(f"{self.name}.capped", scores))
-        if style.softmax_fp32_copy:
-            held.append(Tensor(f"{self.name}.probabilities_fp32", scores, DtypeRole.FP32))
-        if self.dropout and style.dropout:
-            held.append(Tensor(f"{self.name}.dropout_mask", scores, DtypeRole.BYTE))
-            held.append(Tensor(f"{self.name}.dropped", scores))
+        last = DtypeRole.FP32 if style.math_attention else DtypeRole.COMPUTE
+        if drops:
+            mask = DtypeRole.FP32 if style.math_attention and style.cpu_kernels else DtypeRole.MASK
+            held.append(Tensor(f"{self.name}.dropout_mask", scores, mask))
+            held.append(Tensor(f"{self.name}.dropped", scores, last))
+        elif wide and style.upcasts and not style.math_attention:
+            held.append(kept)
         return tuple(held)
 
     def messages(self, at: Shard, style: Style) -> tuple[Message, ...]:

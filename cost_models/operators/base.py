@@ -36,7 +36,8 @@ class DtypeRole(StrEnum):
     COMPUTE = "compute"  # activations and weights in computation (bf16, fp16, fp32)
     FP32 = "fp32"
     INT64 = "int64"
-    BYTE = "byte"  # dropout masks, fp8
+    BYTE = "byte"  # fp8, flags
+    MASK = "mask"  # dropout masks, as wide as the device's kernels make them
 
 
 class KernelKind(StrEnum):
@@ -134,6 +135,15 @@ class Style:
     vocabulary_multiple: int = 1  # rows of the vocabulary are padded to a multiple of this times tp
     aux_loss_one_hot: bool = False  # the router loss builds one int64 one-hot tensor over all layers
     dropout: bool = True  # dropouts of the model are active (their masks are saved)
+    library: bool = False  # the transformers library's own modules, operator by operator (docs/engines.md)
+    grouped_experts: bool = False  # library: experts as one grouped product instead of a loop over them
+    cpu_kernels: bool = False  # masks and LayerNorm statistics in the compute dtype, as the CPU keeps them
+    math_attention: bool = False  # scores materialised by SDPA itself, in fp32 (where it has no fused kernel)
+
+    @property
+    def upcasts(self) -> bool:
+        """Whether fp32 copies of tensors in the compute dtype are copies at all."""
+        return self.compute_bytes < 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,17 +238,6 @@ def padded_vocabulary(vocab_size: int, tp: Num, style: Style) -> Num:
     multiple = style.vocabulary_multiple * np.asarray(tp, dtype=float)
     padded: Num = np.ceil(vocab_size / multiple) * multiple
     return padded
-
-
-def expert_rows(at: Shard, style: Style, top_k: int) -> Num:
-    """Routed token copies that one expert rank computes for one micro-batch (the hottest rank's, by `load`).
-
-    Every rank sends its own tokens' top_k copies and, balanced, receives as many; an expert-tensor-parallel group
-    works on the copies of all its members. With a capacity factor experts are padded (or cut) to it, so the load
-    no longer matters.
-    """
-    copies = at.sp_tokens * top_k * at.etp
-    return copies * (style.expert_capacity_factor or at.load)
 
 
 class Operator(Frozen):

@@ -103,10 +103,11 @@ class BatchNorm(Operator):
         return memory_kernels(3.0 * moved, 5.0 * moved)
 
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
-        """Its input and the batch statistics."""
+        """Its input and the batch statistics, in fp32 (the CPU keeps them in the compute dtype)."""
+        exact = DtypeRole.COMPUTE if style.cpu_kernels else DtypeRole.FP32
         return (
             Tensor(self.inputs[0], self.elements_in(at)),
-            Tensor(f"{self.name}.statistics", 2.0 * self.channels, DtypeRole.FP32),
+            Tensor(f"{self.name}.statistics", 2.0 * self.channels, exact),
         )
 
 

@@ -11,9 +11,9 @@ from cost_models.operators.base import (
     Style,
     Tensor,
     Transient,
-    expert_rows,
     memory_kernels,
 )
+from cost_models.operators.moe import expert_rows
 from cost_models.units import Num
 
 
@@ -77,10 +77,10 @@ class Residual(Operator):
         return memory_kernels(3.0 * moved, (2.0 if self.dropout else 1.0) * moved)
 
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
-        """One byte an element for the dropout mask."""
+        """The dropout mask."""
         if not (self.dropout and style.dropout):
             return ()
-        return (Tensor(f"{self.name}.dropout_mask", self.elements_in(at), DtypeRole.BYTE),)
+        return (Tensor(f"{self.name}.dropout_mask", self.elements_in(at), DtypeRole.MASK),)
 
 
 class Rope(Operator):

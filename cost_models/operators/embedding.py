@@ -71,7 +71,7 @@ class Embedding(Operator):
         """Token ids, and the dropout mask."""
         held = [Tensor(f"{self.name}.ids", at.tokens, DtypeRole.INT64)]
         if self.dropout and style.dropout:
-            held.append(Tensor(f"{self.name}.dropout_mask", self.elements_in(at), DtypeRole.BYTE))
+            held.append(Tensor(f"{self.name}.dropout_mask", self.elements_in(at), DtypeRole.MASK))
         return tuple(held)
 
     def messages(self, at: Shard, style: Style) -> tuple[Message, ...]:

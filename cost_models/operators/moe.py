@@ -19,10 +19,20 @@ from cost_models.operators.base import (
     Style,
     Tensor,
     Transient,
-    expert_rows,
     memory_kernels,
 )
 from cost_models.units import Num
+
+
+def expert_rows(at: Shard, style: Style, top_k: int) -> Num:
+    """Routed token copies that one expert rank computes for one micro-batch (the hottest rank's, by `load`).
+
+    Every rank sends its own tokens' top_k copies and, balanced, receives as many; an expert-tensor-parallel group
+    works on the copies of all its members. With a capacity factor experts are padded (or cut) to it, so the load
+    no longer matters.
+    """
+    copies = at.sp_tokens * top_k * at.etp
+    return copies * (style.expert_capacity_factor or at.load)
 
 
 class Router(Operator):
@@ -35,6 +45,11 @@ class Router(Operator):
     bias: bool = False
     shared_gate: bool = False
     """A sigmoid gate of hidden x 1 on the shared expert (Qwen2-MoE)."""
+    fp32_input: bool = False
+    """The library scores an fp32 copy of the tokens (DeepSeek-V3)."""
+    groups: int = 0
+    """Above 0: experts stand in so many groups, of which `kept_groups` are chosen by their two best (DeepSeek-V3)."""
+    kept_groups: int = 0
 
     def parameters(self) -> tuple[ParameterGroup, ...]:
         """The gate matrix, its bias and the shared expert's gate."""
@@ -69,12 +84,25 @@ class Router(Operator):
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
         """Its input (in fp32 where it upcasts), the scores, and the top-k probabilities and indices."""
         tokens = at.sp_tokens
+        copied = style.library and self.fp32_input and style.upcasts
+        wide, dtype = tokens * self.hidden, DtypeRole.FP32
         held = [
-            Tensor(self.inputs[0], tokens * self.hidden),
-            Tensor(f"{self.name}.scores", tokens * self.experts, DtypeRole.FP32),
-            Tensor(f"{self.name}.top_k", tokens * self.top_k, DtypeRole.FP32),
+            Tensor(f"{self.name}.input_fp32", wide, dtype) if copied else Tensor(self.inputs[0], wide),
+            Tensor(f"{self.name}.scores", tokens * self.experts, dtype),
+            Tensor(f"{self.name}.top_k", tokens * self.top_k, dtype),
             Tensor(f"{self.name}.indices", tokens * self.top_k, DtypeRole.INT64),
         ]
+        return (*held, *self._library_tensors(tokens, style)) if style.library else tuple(held)
+
+    def _library_tensors(self, tokens: Num, style: Style) -> tuple[Tensor, ...]:
+        """Sums that normalise the weights; two best of each group, groups and mask; ends of the experts' rows."""
+        held = [Tensor(f"{self.name}.sums", tokens, DtypeRole.FP32)]
+        if self.groups:
+            best = tokens * (2 * self.groups + self.kept_groups)
+            held.append(Tensor(f"{self.name}.groups", best, DtypeRole.INT64))
+            held.append(Tensor(f"{self.name}.mask", tokens * self.experts, DtypeRole.BYTE))
+        if style.grouped_experts:
+            held.append(Tensor(f"{self.name}.ends", float(self.experts), DtypeRole.FP32))
         return tuple(held)
 
     def loss_bytes(self, at: Shard, style: Style) -> Num:
@@ -146,8 +174,10 @@ class Dispatch(_Exchange):
         return self._exchange(at, style, style.dispatch_bytes, style.compute_bytes)
 
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
-        """The row map of the permutation; the permuted tokens are saved by the experts' first linear."""
-        return (Tensor(f"{self.name}.row_map", at.sp_tokens * self.top_k, DtypeRole.INT64),)
+        """The row map of the permutation (the library's loop keeps token and choice, its grouped product a third);
+        the permuted tokens are saved by the experts' first linear."""
+        maps = (3.0 if style.grouped_experts else 2.0) if style.library else 1.0
+        return (Tensor(f"{self.name}.row_map", maps * at.sp_tokens * self.top_k, DtypeRole.INT64),)
 
 
 class Combine(_Exchange):
@@ -158,6 +188,17 @@ class Combine(_Exchange):
     def messages(self, at: Shard, style: Style) -> tuple[Message, ...]:
         """Forward in the compute dtype; backward (dispatch of gradients) in the compute dtype."""
         return self._exchange(at, style, style.compute_bytes, style.compute_bytes)
+
+    def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
+        """The library weights the copies before it adds them up, and keeps both factors (its loop the copies twice);
+        a fused combine keeps nothing of its own."""
+        if not style.library:
+            return ()
+        copies = self._copies(at, style)
+        return (
+            Tensor(f"{self.name}.outputs", copies * (1.0 if style.grouped_experts else 2.0)),
+            Tensor(f"{self.name}.weights", copies / self.hidden, DtypeRole.FP32),
+        )
 
 
 class GroupedLinear(Operator):

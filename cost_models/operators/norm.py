@@ -35,6 +35,10 @@ class Norm(Operator):
     bias: bool = False
     shared_weight: bool = True
     max_shards: int = 0
+    offset: bool = False
+    """The weight counts from one, and the library multiplies by it in fp32 (Gemma)."""
+    input_width: int = 0
+    """Above 0: the input is a part of a tensor of so many features, which lives on with it."""
 
     def parameters(self) -> tuple[ParameterGroup, ...]:
         """Weight and bias of `width` (times groups when each group has its own)."""
@@ -64,15 +68,22 @@ class Norm(Operator):
         return memory_kernels(2.0 * moved * passes, 3.0 * moved * passes)
 
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
-        """Its input and fp32 statistics; unfused RMSNorm keeps an fp32 copy and the normalised tensor instead."""
+        """Its input and fp32 statistics; unfused RMSNorm keeps an fp32 copy and the normalised tensor instead.
+
+        In fp32 the copy is the input itself, and with it whatever tensor it is a part of.
+        """
         elements, rows = self.elements_in(at), self._groups(at)
-        statistics = Tensor(
-            f"{self.name}.rstd", rows * (2.0 if self.kind == "layer" else 1.0), DtypeRole.FP32
-        )
-        if style.fused_norm or self.kind == "layer":
+        layer = self.kind == "layer"
+        exact = DtypeRole.COMPUTE if style.cpu_kernels and layer else DtypeRole.FP32
+        statistics = Tensor(f"{self.name}.rstd", rows * (2.0 if layer else 1.0), exact)
+        if style.fused_norm or layer:
             return (Tensor(self.inputs[0], elements), statistics)
-        return (
-            Tensor(f"{self.name}.input_fp32", elements, DtypeRole.FP32),
-            Tensor(f"{self.name}.normalised", elements),
+        whole = self.input_width if self.input_width and not style.upcasts else self.width
+        wide = DtypeRole.FP32 if self.offset else DtypeRole.COMPUTE
+        held = (
+            Tensor(f"{self.name}.input_fp32", rows * whole, DtypeRole.FP32),
+            Tensor(f"{self.name}.normalised", elements, wide),
             statistics,
         )
+        offset = Tensor(f"{self.name}.offset", float(self.width), DtypeRole.FP32)
+        return (*held, offset) if self.offset else held

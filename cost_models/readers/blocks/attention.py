@@ -54,6 +54,12 @@ class AttentionShape(Frozen):
     gate: Width = 0
     """Sigmoid gates on the output, computed from the input: 0 none, 1 per head, value_dim one per feature."""
     gate_bias: bool = False
+    fp32_softmax: bool = True
+    """False: written in operators, the softmax runs in the compute dtype (GPT-2's and BERT's kind)."""
+    one_projection: bool = False
+    """The library's queries, keys and values are parts of one tensor that attention reads as they are (GPT-2)."""
+    qk_norm_offset: bool = False
+    """The weights of query and key norms count from one (Gemma 3)."""
     key_bias: bool = True
     """False: queries and values have a bias, keys have none (BEiT, Swin V2)."""
 
@@ -125,6 +131,7 @@ def attention_branch(shape: AttentionShape, hidden: int, source: str) -> Branch:
 
 def _core(shape: AttentionShape) -> Attention:
     """The attention itself."""
+    store = shape.heads * shape.head_dim + shape.key_heads * (shape.head_dim + shape.value_dim)
     return Attention(
         name="core_attention",
         inputs=("q", "k", "v"),
@@ -139,6 +146,9 @@ def _core(shape: AttentionShape) -> Attention:
         relative_buckets=shape.relative_buckets,
         sinks=shape.sinks,
         soft_cap=shape.soft_cap,
+        fp32_softmax=shape.fp32_softmax,
+        value_store=store if shape.one_projection else 0,
+        store_holds_qk=shape.one_projection,
     )
 
 
@@ -178,6 +188,7 @@ def _qk_norm(shape: AttentionShape, name: str, heads: int, max_shards: int = 0) 
         weight=shape.qk_norm_weight,
         bias=shape.qk_norm_bias,
         shared_weight=shape.qk_norm_over != "heads",
+        offset=shape.qk_norm_offset,
     )
 
 
@@ -193,7 +204,12 @@ def latent_attention_branch(shape: LatentAttentionShape, hidden: int, source: st
     )
     found += [
         replicated("kv_down", source, hidden, shape.kv_lora_rank + shape.rope_dim, shape.bias),
-        Norm(name="kv_norm", inputs=("kv_down",), width=shape.kv_lora_rank),
+        Norm(
+            name="kv_norm",
+            inputs=("kv_down",),
+            width=shape.kv_lora_rank,
+            input_width=shape.kv_lora_rank + shape.rope_dim,
+        ),
         Linear(name="kv_up", inputs=("kv_norm",), in_features=shape.kv_lora_rank, parts=up),
         Rope(name="rope", inputs=("q_up", "kv_down"), width=2 * heads * shape.rope_dim),
         Attention(
@@ -205,6 +221,7 @@ def latent_attention_branch(shape: LatentAttentionShape, hidden: int, source: st
             v_dim=shape.v_dim,
             window=shape.top_k,
             dropout=shape.dropout,
+            value_store=heads * (shape.nope_dim + shape.v_dim),
             sinks=shape.sinks,
         ),
     ]

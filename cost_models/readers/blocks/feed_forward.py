@@ -37,6 +37,11 @@ class MoeShape(Frozen):
     latent: Width = 0
     router_bias: bool = False
     """A bias of the router's scores that is a parameter (gpt-oss; the correction bias of ERNIE, AFMoE)."""
+    fp32_router: bool = False
+    """The library's router reads an fp32 copy of the tokens (DeepSeek-V3)."""
+    groups: Width = 0
+    kept_groups: Width = 0
+    """Experts stand in groups, of which the best few are kept by their two best scores (DeepSeek-V3)."""
     expert_bias: bool = False
     """Biases inside the routed experts (gpt-oss)."""
     identities: Width = 0
@@ -84,6 +89,9 @@ def moe_branch(shape: MoeShape, hidden: int, source: str) -> Branch:
             top_k=shape.top_k,
             bias=shape.router_bias,
             shared_gate=shape.shared_gate,
+            fp32_input=shape.fp32_router,
+            groups=shape.groups,
+            kept_groups=shape.kept_groups,
         )
     ]
     if shape.latent:

@@ -38,6 +38,8 @@ class Stream:
     norm_weight: bool = True
     norm_bias: bool = True
     """Whether a LayerNorm has a bias; an RMSNorm has none."""
+    norm_offset: bool = False
+    """RMSNorm's weight counts from one (Gemma 1 to 3)."""
 
     def normalise(self, name: str, source: str) -> Norm:
         """A normalisation of the stream; LayerNorm has a bias unless the stream says no, RMSNorm has none."""
@@ -48,6 +50,7 @@ class Stream:
             width=self.hidden,
             weight=self.norm_weight,
             bias=self.norm == "layer" and self.norm_bias,
+            offset=self.norm_offset,
         )
 
 

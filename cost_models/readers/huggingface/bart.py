@@ -53,6 +53,7 @@ class Pair:
             head_dim=self.stream.hidden // side.heads,
             qkv_bias=True,
             out_bias=True,
+            fp32_softmax=False,
             rope=False,
             causal=side.causal,
             dropout=self.config.number("attention_dropout") > 0,

@@ -170,7 +170,17 @@ def latent_moe(config: Config) -> MoeShape:
         function=config.text("hidden_act"),
         shared_width=shared * width,
         bias=bias,
+        fp32_router=True,
+        **_groups(config),
     )
+
+
+def _groups(config: Config) -> dict[str, int]:
+    """How the third version chooses groups of experts first; the second one's choice keeps less and is left out."""
+    if config.family == "deepseek_v2":
+        return {}
+    groups, kept = (config.optional_integer(key) or 1 for key in ("n_group", "topk_group"))
+    return {"groups": groups, "kept_groups": kept}
 
 
 def check_groups(config: Config, experts: int) -> None:

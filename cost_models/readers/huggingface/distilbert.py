@@ -40,6 +40,7 @@ def read_distilbert(raw: Mapping[str, object], name: str) -> ModelSpec:
         head_dim=model.hidden // model.heads,
         qkv_bias=True,
         out_bias=True,
+        fp32_softmax=False,
         rope=False,
         causal=False,
         dropout=config.number("attention_dropout") > 0,

@@ -79,6 +79,7 @@ def encoder_block(config: Config, stream: Stream, heads: int, causal: bool = Fal
         head_dim=stream.hidden // heads,
         qkv_bias=True,
         out_bias=True,
+        fp32_softmax=False,
         rope=False,
         causal=causal,
         dropout=config.number("attention_probs_dropout_prob") > 0,

@@ -48,7 +48,7 @@ def read_gemma3_text(raw: Mapping[str, object], name: str) -> ModelSpec:
     """A model of type gemma3_text."""
     config = Config(raw, DEFAULTS, "gemma3_text")
     decoder = read_decoder(config, name)
-    stream = Stream(decoder.hidden, placement="sandwich")
+    stream = Stream(decoder.hidden, placement="sandwich", norm_offset=True)
     order = _order(config, decoder)
     mlp = MlpShape(width=config.integer("intermediate_size"), function=config.text("hidden_activation"))
     bias = config.flag("attention_bias")
@@ -56,7 +56,7 @@ def read_gemma3_text(raw: Mapping[str, object], name: str) -> ModelSpec:
     for kind in dict.fromkeys(order):
         window = config.integer("sliding_window") if kind == "sliding" else 0
         attention = attention_shape(
-            config, decoder, qk_norm=True, qkv_bias=bias, out_bias=bias, window=window
+            config, decoder, qk_norm=True, qk_norm_offset=True, qkv_bias=bias, out_bias=bias, window=window
         )
         kinds[kind] = chain(attention_sublayer(stream, attention), feed_forward_sublayer(stream, mlp))
     soft_cap = config.raw("final_logit_softcapping") is not None

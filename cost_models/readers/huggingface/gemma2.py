@@ -4,6 +4,7 @@ Gemma 2 has four norms, windows by turns and soft caps; VaultGemma is Gemma 2 wi
 """
 
 from collections.abc import Mapping
+from typing import Literal
 
 from cost_models.readers.blocks.feed_forward import MlpShape
 from cost_models.readers.blocks.stream import Stream
@@ -58,7 +59,8 @@ def read_gemma(raw: Mapping[str, object], name: str) -> ModelSpec:
     attention = attention_shape(config, decoder, qkv_bias=bias, out_bias=bias, causal=_causal(config))
     key = "hidden_activation" if config.listed("hidden_activation") else "hidden_act"
     mlp = MlpShape(width=config.integer("intermediate_size"), function=config.text(key))
-    return uniform(decoder, Stream(decoder.hidden), attention, mlp).model(config, decoder, _semantics(config))
+    stream = Stream(decoder.hidden, norm_offset=True)
+    return uniform(decoder, stream, attention, mlp).model(config, decoder, _semantics(config))
 
 
 def read_gemma2(raw: Mapping[str, object], name: str) -> ModelSpec:
@@ -87,7 +89,8 @@ def _read_windowed(config: Config, name: str) -> ModelSpec:
     ):
         if config.raw(key) is not None:
             semantics[word] = config.number(key)
-    stream = Stream(decoder.hidden, placement="sandwich" if config.family == "gemma2" else "pre")
+    placement: Literal["sandwich", "pre"] = "sandwich" if config.family == "gemma2" else "pre"
+    stream = Stream(decoder.hidden, placement=placement, norm_offset=True)
     return mixed(stream, full, sliding, order, mlp).model(config, decoder, semantics)
 
 

@@ -89,6 +89,8 @@ def _block(config: Config, stream: Stream, heads: int) -> tuple[Operator, ...]:
         out_bias=True,
         rope=False,
         dropout=config.number("attn_pdrop") > 0,
+        fp32_softmax=False,
+        one_projection=True,
     )
     mlp = MlpShape(
         width=_width(config, stream.hidden),
