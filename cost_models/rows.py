@@ -86,7 +86,8 @@ def stack_shard(model: ModelSpec, job: Job, stack_name: str, at: Shard) -> Shard
     own = float(stack.patches(at.image_size) or job.length_of(stack.length))
     context = own
     if stack.reads:
-        context = float(job.length_of(stacks[stack.reads[0]].length))
+        read = stacks[stack.reads[0]]
+        context = float(read.patches(at.image_size) or job.length_of(read.length))
     return Shard(at.sequences, own, context, at.image_size, at.tp, at.cp, at.ep, at.etp, at.sp, at.load)
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from cost_models.operators.adapter import AdapterBank
+from cost_models.operators.adaptive import AdaptiveEmbedding, AdaptiveSoftmax, Cluster
 from cost_models.operators.attention import Attention
 from cost_models.operators.convolution import BatchNorm, Conv2d, Pool
 from cost_models.operators.disentangled import DisentangledBias
@@ -22,11 +23,14 @@ from cost_models.operators.traced import Traced
 __all__ = [
     "Activation",
     "AdapterBank",
+    "AdaptiveEmbedding",
+    "AdaptiveSoftmax",
     "AnyOperator",
     "Attention",
     "BatchNorm",
     "CausalConv",
     "ClassLoss",
+    "Cluster",
     "Combine",
     "Conv2d",
     "CrossEntropy",
@@ -54,6 +58,8 @@ __all__ = [
 AnyOperator = Annotated[
     Activation
     | AdapterBank
+    | AdaptiveEmbedding
+    | AdaptiveSoftmax
     | Attention
     | BatchNorm
     | CausalConv

@@ -31,7 +31,7 @@ class DisentangledBias(Operator):
     span: int
     terms: int
     weights: int
-    biases: int
+    biases: int = 0
 
     def parameters(self) -> tuple[ParameterGroup, ...]:
         """A square matrix for each projection, and biases."""

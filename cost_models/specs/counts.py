@@ -83,8 +83,8 @@ def sequence_shard(
     lengths = {"seq_len": seq_len, "decoder_seq_len": decoder_seq_len or seq_len, "image_size": 1}
     found = next(each for each in model.stacks if each.name == stack)
     read = [each for each in model.stacks if each.name in found.reads]
-    context = lengths.get(read[0].length, seq_len) if read else 0
     side = image_size or model.image_size
+    context = read[0].patches(side) or lengths.get(read[0].length, seq_len) if read else 0
     return Shard(
         sequences=1.0,
         seq_len=float(found.patches(side) or lengths.get(found.length, seq_len)),

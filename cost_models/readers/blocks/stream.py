@@ -125,7 +125,7 @@ def renamed(operators: Sequence[Operator], suffix: str, source: str) -> tuple[Op
 
 def scalars(name: str, count: int) -> Scale:
     """So many learned numbers inside another operator: stored and updated, too few to cost time."""
-    return Scale(name=name, inputs=(), width=1, weights=count)
+    return Scale(name=name, width=1, weights=count)
 
 
 def embedding(vocab_size: int, width: int, tie: str = "", dropout: bool = False) -> Embedding:

@@ -103,7 +103,7 @@ def _low_rank(config: Config, stream: Stream) -> tuple[Operator, ...]:
         column("laurel_left", "attn_norm", stream.hidden, rank),
         row("laurel_right", "laurel_left", rank, stream.hidden),
         stream.normalise("laurel_norm", "laurel_right"),
-        Scale(name="altup_scale", inputs=(), width=stream.hidden, weights=1),
+        Scale(name="altup_scale", inputs=("laurel_norm",), width=stream.hidden, weights=1),
     )
 
 

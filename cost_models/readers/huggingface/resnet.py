@@ -12,6 +12,8 @@ from cost_models.specs.model import Layer, LayerKind, ModelSpec, Role, Stack
 
 BOTTLENECK_REDUCTION = 4
 """A bottleneck block's inner width is a fourth of its outer one (He et al. 2015, figure 5)."""
+BASE_WIDTH = 64
+"""width_per_group of a ResNet as torchvision builds it (torchvision/models/resnet.py)."""
 STEM_STRIDE = 4
 """Convolution of stride 2 and max pooling of stride 2."""
 
@@ -38,7 +40,8 @@ class Block:
     outside: int
     stride: int
     downsample: int
-    bottleneck: bool
+    inner: int
+    """Channels between the first and the last convolution of a bottleneck, 0 in a basic block."""
     stride_first: bool
 
     def operators(self) -> tuple[Operator, ...]:
@@ -73,9 +76,9 @@ class Block:
 
     def _convolutions(self) -> tuple[tuple[int, int, int], ...]:
         """(out channels, kernel, stride) of the main path."""
-        if not self.bottleneck:
+        if not self.inner:
             return ((self.outside, 3, self.stride), (self.outside, 3, 1))
-        inner = self.outside // BOTTLENECK_REDUCTION
+        inner = self.inner
         first, second = (self.stride, 1) if self.stride_first else (1, self.stride)
         return ((inner, 1, first), (inner, 3, second), (self.outside, 1, 1))
 
@@ -127,10 +130,10 @@ def read_resnet(raw: Mapping[str, object], name: str) -> ModelSpec:
         raise config.contradiction(
             "depths", f"depths add up to {sum(depths)} blocks; use at most {MAX_LAYERS}"
         )
-    kinds, order, downsample = _stages(config, widths, depths)
+    kinds, order, downsample = residual_stages(config, widths, depths)
     labels = class_labels(config, raw)
     embedding = config.integer("embedding_size")
-    kinds["embedding"] = layer_kind("embedding", _stem(config, embedding), embedding)
+    kinds["embedding"] = layer_kind("embedding", stem(config, embedding), embedding)
     kinds["embedding"] = _spatial(kinds["embedding"], STEM_STRIDE)
     head = _spatial(
         layer_kind("head", _head(widths[-1], downsample, labels), labels, cut_after=False), downsample
@@ -158,11 +161,12 @@ def _spatial(kind: LayerKind, downsample: int) -> LayerKind:
     return kind.model_copy(update={"boundary_downsample": downsample})
 
 
-def _stages(
+def residual_stages(
     config: Config, widths: tuple[int, ...], depths: tuple[int, ...]
 ) -> tuple[dict[str, LayerKind], list[str], int]:
     """Kinds and their order: a stage's first block changes channels and resolution, the rest are alike."""
     bottleneck = config.text("layer_type", ("basic", "bottleneck")) == "bottleneck"
+    wider = _wider(config, bottleneck)
     early = config.flag("downsample_in_bottleneck")
     first_stage = config.flag("downsample_in_first_stage")
     kinds: dict[str, LayerKind] = {}
@@ -181,14 +185,29 @@ def _stages(
             (f"stage{stage}", width, 1, depth - 1),
         ):
             if count:
-                block = Block(channels, width, step, downsample, bottleneck, early)
+                inner = width // BOTTLENECK_REDUCTION * wider if bottleneck else 0
+                block = Block(channels, width, step, downsample, inner, early)
                 kinds[name] = _spatial(layer_kind(name, block.operators(), width), downsample)
                 order += [name] * count
         inside = width
     return kinds, order, downsample
 
 
-def _stem(config: Config, width: int) -> tuple[Operator, ...]:
+def _wider(config: Config, bottleneck: bool) -> int:
+    """How many times wider a bottleneck is: width_per_group / 64, as torchvision names it (WideResNet: 128)."""
+    if not config.listed("width_per_group"):
+        return 1
+    width = config.integer("width_per_group", high=BASE_WIDTH * 64)
+    if width % BASE_WIDTH or not bottleneck:
+        raise config.contradiction(
+            "width_per_group",
+            f"width_per_group {width} must be a multiple of {BASE_WIDTH}, of bottleneck layers; change or drop it",
+        )
+    return width // BASE_WIDTH
+
+
+def stem(config: Config, width: int) -> tuple[Operator, ...]:
+    """The first convolution and the maximum over its positions."""
     channels = (config.integer("num_channels", high=MAX_LAYERS), width)
     return (
         *conv_norm("stem", "x", channels, (7, 2), 2),
