@@ -49,10 +49,6 @@ class Links:
         work = dist.irecv(buffer, group=self._group, group_src=action.peer)
         self._coming[action.cargo, action.stage, action.micro_batch] = (work, buffer)
 
-    def is_coming(self, cargo: Cargo, stage: int, micro_batch: int) -> bool:
-        """Whether the message has been asked for and not taken."""
-        return (cargo, stage, micro_batch) in self._coming
-
     def take(self, cargo: Cargo, stage: int, micro_batch: int) -> Tensor:
         """What was received, when it is there."""
         work, buffer = self._coming.pop((cargo, stage, micro_batch))
