@@ -45,11 +45,14 @@ def compare_with_one_process(order: RunOrder, run_dir: Path, device: torch.devic
     reference = torch.load(path, map_location=device, weights_only=True)
     trainer = Trainer(twin, device)
     loss, gradients, parameters = Worst(), Worst(), Worst()
+    names: set[str] = set()
     for expected in reference["steps"]:
         found = trainer.step_with_gradients()
         loss.see(_relative(found.loss, expected["loss"]), "loss")
         _compare(found.gradients, expected["gradients"], gradients)
+        names |= set(found.gradients)
     _compare(trainer.data_parallel.full_parameters(), reference["parameters"], parameters)
+    _miss(names, set(reference["parameters"]), gradients)
     return _agree(loss, gradients, parameters)
 
 
@@ -80,6 +83,14 @@ def _compare(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], worst:
 
 def _relative(found: float, expected: float) -> float:
     return abs(found - expected) / max(abs(expected), 1e-30)
+
+
+def _miss(names: set[str], expected: set[str], worst: Worst) -> None:
+    """A tensor that no rank has is an infinite difference; collective."""
+    everywhere: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everywhere, names)
+    for name in sorted(expected - set().union(*everywhere)):
+        worst.see(float("inf"), f"{name} (on no rank)")
 
 
 def _agree(loss: Worst, gradients: Worst, parameters: Worst) -> Verification:

@@ -13,7 +13,10 @@ import sys
 from pathlib import Path
 from planner.executor.launch import launch_local
 from tests.planner.executor.orders import tiny_order
-launch_local(tiny_order("dp=2", devices=2), Path("no-order"), Path(sys.argv[1]), {worker!r})
+order = tiny_order("dp=2", devices=2, steps=1_000_000)
+path = Path(sys.argv[1]) / "order.json"
+order.write(path)
+launch_local(order, path, Path(sys.argv[1]), {worker!r})
 """
 
 

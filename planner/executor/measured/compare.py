@@ -1,0 +1,111 @@
+"""Runs cases one after the other and puts measured beside predicted: rows, errors, rank correlation, a table."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from cost_models.errors import PlannerError
+from cost_models.units import MIB
+from planner.executor.measured.cases import Case
+from planner.executor.run import run_order
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One case; seconds of a median step and bytes of the largest rank. `failure` is empty where it ran."""
+
+    name: str
+    processes: int
+    predicted_step_s: float = 0.0
+    measured_step_s: float = 0.0
+    predicted_bytes: float = 0.0
+    measured_bytes: float = 0.0
+    predicted_reserved_bytes: float = 0.0
+    measured_reserved_bytes: float = 0.0
+    failure: str = ""
+
+    @property
+    def step_ratio(self) -> float:
+        """Predicted / measured."""
+        return self.predicted_step_s / self.measured_step_s
+
+    @property
+    def memory_ratio(self) -> float:
+        """Predicted / measured."""
+        return self.predicted_bytes / self.measured_bytes
+
+    def to_json(self) -> dict[str, object]:
+        """All fields by name."""
+        return asdict(self)
+
+
+def run_cases(cases: Sequence[Case], on_row: Callable[[Row], None]) -> list[Row]:
+    """Run every case; one that fails is a row that says why."""
+    rows = []
+    for case in cases:
+        rows.append(run_case(case))
+        on_row(rows[-1])
+    return rows
+
+
+def run_case(case: Case) -> Row:
+    """Run one case."""
+    processes = case.order.world_size
+    try:
+        report = run_order(case.order)
+    except PlannerError as error:
+        return Row(case.name, processes, failure=str(error).splitlines()[0][:200])
+    memory = report.prediction.memory
+    return Row(
+        case.name,
+        processes,
+        report.prediction.step_s,
+        report.step_s,
+        memory.peak_allocated_bytes,
+        max(report.peak_by_rank),
+        memory.peak_reserved_bytes,
+        max(report.reserved_by_rank),
+    )
+
+
+def rank_correlation(rows: Sequence[Row]) -> float | None:
+    """Spearman's correlation of predicted and measured steps; None for fewer than three."""
+    ran = [row for row in rows if not row.failure]
+    if len(ran) < 3:
+        return None
+    predicted = _ranks([row.predicted_step_s for row in ran])
+    measured = _ranks([row.measured_step_s for row in ran])
+    count = len(ran)
+    squares = sum((a - b) ** 2 for a, b in zip(predicted, measured, strict=True))
+    return 1.0 - 6.0 * squares / (count * (count * count - 1))
+
+
+def markdown(rows: Sequence[Row]) -> Iterator[str]:
+    """A table for people, and the summary under it."""
+    yield "| plan | ranks | peak predicted, MiB | measured | ratio | step predicted, s | measured | ratio |"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|"
+    for row in rows:
+        if row.failure:
+            yield f"| {row.name} | {row.processes} | | | | | | {row.failure} |"
+            continue
+        memory = (
+            f"{row.predicted_bytes / MIB:,.0f} | {row.measured_bytes / MIB:,.0f} | {row.memory_ratio:.2f}"
+        )
+        step = f"{row.predicted_step_s:.3g} | {row.measured_step_s:.3g} | {row.step_ratio:.2f}"
+        yield f"| {row.name} | {row.processes} | {memory} | {step} |"
+    ran = [row for row in rows if not row.failure]
+    correlation = rank_correlation(rows)
+    if ran and correlation is not None:
+        within = sum(abs(row.memory_ratio - 1.0) <= 0.1 for row in ran)
+        yield ""
+        yield (
+            f"Peak memory within 10 % in {within} of {len(ran)} plans; rank correlation of step times "
+            f"{correlation:.2f}."
+        )
+
+
+def _ranks(values: Sequence[float]) -> list[int]:
+    order = sorted(range(len(values)), key=lambda index: values[index])
+    ranks = [0] * len(values)
+    for place, index in enumerate(order):
+        ranks[index] = place
+    return ranks
