@@ -2,6 +2,7 @@
 
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field
 
 from cost_models.operators.base import (
@@ -35,10 +36,10 @@ class Growth(Frozen):
 class Traced(Operator):
     """One or more modules as a run on tensors without storage counted them.
 
-    `flops` are forward FLOPs of one sequence, all pairs of positions counted; `causal` halves the quadratic part of
-    the model FLOPs. `moved` are elements that point-wise work reads and writes, over `launches` kernels; `kept` are
-    elements saved for backward by dtype. A length is seq_len, or for images the area over that of `image_size`.
-    Nothing in it is divided by tensor or context parallelism, so both must be 1 (engines refuse them by name).
+    `flops` are forward FLOPs of one sequence, all pairs of positions counted; `causal` is the share of the quadratic
+    part that model FLOPs count half. `moved` are elements that point-wise work reads and writes, over `launches`
+    kernels; `kept` are elements saved for backward by dtype. A length is seq_len, or for images the area over that
+    of `image_size`. Nothing in it is divided by tensor or context parallelism (engines refuse both by name).
     """
 
     family: Literal["traced"] = "traced"
@@ -48,8 +49,12 @@ class Traced(Operator):
     """Elements of norms, biases and tables."""
     convolution: bool = False
     matmuls: Annotated[int, Field(ge=1)] = 1
+    """Products, of `columns` and `depth` in the geometric mean."""
+    columns: Annotated[float, Field(ge=1)] = 1.0
+    depth: Annotated[float, Field(ge=1)] = 1.0
     flops: Growth = Growth()
-    causal: bool = False
+    causal: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of the quadratic part in which a query sees half of the keys."""
     moved: Growth = Growth()
     launches: Annotated[float, Field(ge=0)] = 0.0
     kept: dict[DtypeRole, Growth] = {}
@@ -78,7 +83,7 @@ class Traced(Operator):
         return at.sequences * self._length(at) * self.width
 
     def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
-        """Products as that many square-ish GEMMs, point-wise work as passes over memory.
+        """Products as that many GEMMs of one shape, point-wise work as passes over memory.
 
         Input gradients repeat the forward products (twice those without weights, the quadratic part), weight
         gradients those with weights; point-wise work moves twice as much backward.
@@ -96,13 +101,12 @@ class Traced(Operator):
         if self.flops == Growth():
             return tuple(found)
         kind = KernelKind.CONVOLUTION if self.convolution else KernelKind.GEMM
-        side = max((self.weights / self.matmuls) ** 0.5, 1.0)
-        rows = plain / (2.0 * self.matmuls * side * side)
-        read = self.matmuls * (2.0 * rows * side + side * side) * style.compute_bytes
-        count = float(self.matmuls)
+        n, k, count = self.columns, self.depth, float(self.matmuls)
+        m = np.maximum((plain + pairs) / (2.0 * count * n * k), 1.0)
+        read = count * (m * n + m * k + n * k) * style.compute_bytes
         shapes = (Phase.FORWARD, plain + pairs), (Phase.INPUT_GRADIENT, plain + 2.0 * pairs)
         for phase, flops in (*shapes, (Phase.WEIGHT_GRADIENT, plain)):
-            found.append(Kernel(phase, kind, flops, read, rows, side, side, count))
+            found.append(Kernel(phase, kind, flops, read, m, n, k, count))
         return tuple(found)
 
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
@@ -125,6 +129,6 @@ class Traced(Operator):
     def model_flops(self, at: Shard) -> Num:
         """FLOPs of the products, half of the quadratic part where causal."""
         length = self._length(at)
-        seen = 0.5 if self.causal else 1.0
+        seen = 1.0 - 0.5 * self.causal
         plain = self.flops.constant + length * self.flops.linear
         return at.sequences * (plain + seen * length * length * self.flops.quadratic)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,11 +41,16 @@ class UnitCost:
     kept: Mapping[DtypeRole, Growth] = field(default_factory=dict)
     launches: float = 0.0
     matmuls: int = 1
+    columns: float = 1.0
+    depth: float = 1.0
+    """Columns and depth of the products, their geometric means weighted by FLOPs."""
     convolution: bool = False
     width: Growth = NOTHING
     channels: int = 0
     attention: tuple[tuple[AttentionCall, int], ...] = ()
     """Calls over the whole length (their queries and keys are not read) and how often each happens."""
+    causal: float | None = None
+    """Share of the pairs that are causal, where attention modules say so."""
     failed: str = ""
     exact: bool = True
 
@@ -149,6 +155,8 @@ def _single(cost: Cost, scale: float) -> UnitCost:
         kept={role: grown(value) for role, value in _with_attention(cost.kept, extra[1]).items()},
         launches=float(cost.launches),
         matmuls=max(cost.matmuls, 1),
+        columns=_mean(cost, 0),
+        depth=_mean(cost, 1),
         convolution=cost.convolution_flops > cost.flops / 2,
         width=grown(cost.width),
         channels=cost.channels,
@@ -178,13 +186,29 @@ def _unit(lengths: Sequence[int], costs: Sequence[Cost]) -> UnitCost:
         kept=kept,
         launches=float(last.launches),
         matmuls=max(last.matmuls, 1),
+        columns=_mean(last, 0),
+        depth=_mean(last, 1),
         convolution=last.convolution_flops > last.flops / 2,
         width=fits.growth([cost.width for cost in costs]),
         channels=last.channels,
         attention=whole,
+        causal=_causal_share(fits, costs),
         failed=last.failed,
         exact=fits.exact,
     )
+
+
+def _mean(cost: Cost, which: int) -> float:
+    return math.exp(cost.log_shape[which] / cost.flops) if cost.flops else 1.0
+
+
+def _causal_share(fits: _Fits, costs: Sequence[Cost]) -> float | None:
+    """Causal part of what grows with the square inside attention modules; None where they say nothing."""
+    if not any(cost.attention_flops for cost in costs):
+        return None
+    every = fits.growth([cost.attention_flops for cost in costs], essential=False).quadratic
+    causal = fits.growth([cost.causal_flops for cost in costs], essential=False).quadratic
+    return min(max(causal / every, 0.0), 1.0) if every > 0 else None
 
 
 class _Fits:

@@ -40,6 +40,8 @@ def total_cost(costs: Iterable[UnitCost]) -> UnitCost:
         kept=kept,
         launches=sum(cost.launches for cost in held),
         matmuls=max(sum(cost.matmuls for cost in held if cost.flops != Growth()), 1),
+        columns=max((cost.columns for cost in held), default=1.0),
+        depth=max((cost.depth for cost in held), default=1.0),
         convolution=any(cost.convolution for cost in held),
         attention=tuple(each for cost in held for each in cost.attention),
     )

@@ -7,6 +7,7 @@ and output, as a flash kernel does; dropout keeps a byte an element, as the fuse
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -41,7 +42,12 @@ class Cost:
 
     flops: float = 0.0
     convolution_flops: float = 0.0
+    attention_flops: float = 0.0
+    """Inside modules that say whether they are causal."""
+    causal_flops: float = 0.0
     matmuls: int = 0
+    log_shape: tuple[float, float] = (0.0, 0.0)
+    """Sums over products of FLOPs x log of their columns and of their depth."""
     moved: float = 0.0
     launches: int = 0
     kept: dict[DtypeRole, float] = field(default_factory=dict)
@@ -132,8 +138,14 @@ class Ledger:
             flops = flop_registry[packet](*args, **kwargs, out_val=out) / self.batch
             cost.flops += flops
             cost.matmuls += 1
+            columns, depth = _shape(packet, args)
+            held = cost.log_shape
+            cost.log_shape = (held[0] + flops * math.log(columns), held[1] + flops * math.log(depth))
             if "convolution" in str(packet):
                 cost.convolution_flops += flops
+            if self.attending:
+                cost.attention_flops += flops
+                cost.causal_flops += flops if self.attending[-1].is_causal is True else 0.0
             return
         tensors = list(_tensors((args, kwargs)))
         if not tensors or getattr(func, "is_view", False):
@@ -141,8 +153,10 @@ class Ledger:
         cost.launches += 1
         cost.moved += sum(each.numel() for each in (*tensors, *_tensors(out))) / self.batch
 
-    def attend(self, query: Any, key: Any, value: Any, causal: bool) -> Any:
+    def attend(self, query: Any, key: Any, value: Any, masked: bool, causal: bool) -> Any:
         """One attention call, without its scores; its tensors are kept by the call itself."""
+        if masked and self.attending:
+            causal = self.attending[-1].is_causal is True
         heads = query.shape[-3] if query.dim() > 3 else 1
         kv_heads = key.shape[-3] if key.dim() > 3 else 1
         groups, window = 1, 0
@@ -207,6 +221,15 @@ def recording(ledger: Ledger) -> Iterator[None]:
         yield
 
 
+def _shape(packet: Any, args: Any) -> tuple[int, int]:
+    """Columns and depth of a product: of the right matrix, or output channels and one filter's elements."""
+    right = args[2] if "add" in str(packet) else args[1]
+    if "convolution" in str(packet):
+        columns = int(right.shape[0])
+        return max(columns, 1), max(right.numel() // max(columns, 1), 1)
+    return max(int(right.shape[-1]), 1), max(int(right.shape[-2]), 1)
+
+
 def _attention_arguments(
     query: Any,
     key: Any,
@@ -215,8 +238,8 @@ def _attention_arguments(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     **_: Any,
-) -> tuple[Any, Any, Any, bool]:
-    return query, key, value, bool(is_causal)
+) -> tuple[Any, Any, Any, bool, bool]:
+    return query, key, value, attn_mask is not None, bool(is_causal)
 
 
 def _dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
@@ -231,7 +254,10 @@ def _flash() -> Any:
     class Flash(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, query: Any, key: Any, value: Any) -> Any:
-            out = query.new_empty((*query.shape[:-1], value.shape[-1]))
+            # Heads beside each other in memory, as flash kernels write them: what follows needs no copy.
+            *rows, heads, length, _ = query.shape if query.dim() > 3 else (1, *query.shape)
+            out = query.new_empty((*rows, length, heads, value.shape[-1])).transpose(-3, -2)
+            out = out if query.dim() > 3 else out[0]
             ctx.save_for_backward(query, key, value, out)
             return out
 
