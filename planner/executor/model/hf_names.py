@@ -11,8 +11,11 @@ from cost_models.errors import BadInput
 from cost_models.operators import Linear
 from cost_models.specs.model import ModelSpec, Role
 
-Layout = Literal["plain", "transposed", "concat", "concat_transposed", "by_head", "experts"]
-"""How parts lie in the source: alone, (in, out), after each other by rows or columns, head by head, per expert."""
+Layout = Literal[
+    "plain", "transposed", "concat", "concat_transposed", "by_head", "experts", "experts_in_turn"
+]
+"""How parts lie in the source: alone, (in, out), after each other by rows or columns, head by head, after each other
+per expert, or in turn per expert as (in, out)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,9 @@ class Source:
         """The parameter's own elements of the source tensor."""
         if self.layout in ("transposed", "concat_transposed"):
             tensor = tensor.T
+        if self.layout == "experts_in_turn":
+            rows = tensor.transpose(1, 2) if tensor.dim() == 3 else tensor
+            return rows[:, self.index :: len(self.sizes)] if self.sizes else rows
         if self.layout == "by_head":
             sizes = [size // self.heads for size in self.sizes]
             by_head = tensor.reshape(self.heads, sum(sizes), *tensor.shape[1:])
@@ -149,6 +155,7 @@ FAMILIES: Mapping[str, Names] = {
             "shared_down": "mlp.shared_expert.down_proj",
         }
     ),
+    "gpt_oss": _llama({"router": "mlp.router"}, dict.fromkeys(_EXPERTS, "experts_in_turn")),
     "phi3": _llama(
         {**_PHI3_QKV[0], "gate_up.gate": "mlp.gate_up_proj", "gate_up.up": "mlp.gate_up_proj"},
         {**_PHI3_QKV[1], "gate_up.gate": "concat", "gate_up.up": "concat"},
@@ -249,7 +256,8 @@ def _source(model: ModelSpec, family: Names, name: str, first: int) -> Source:
     key, suffix = _key(operator, parameter, table)
     prefix = family.block.format(int(index) - first) if inside else ""
     whole = key.startswith("expert") or parameter == "sinks"
-    full = prefix + table[key] + ("" if whole else f".{suffix}")
+    end = f".{suffix}" if not whole else "_bias" if suffix == "bias" else ""
+    full = prefix + table[key] + end
     layout = family.layouts.get(key, "plain")
     if suffix == "bias" and layout == "transposed":
         return Source(full)
