@@ -18,11 +18,11 @@ from planner.executor.data_parallel.base import DataParallel, DataParallelSettin
 from planner.executor.data_parallel.collectives import (
     all_gather,
     all_reduce,
-    all_reduce_coalesced,
     reduce_scatter,
     shard_of,
+    sum_coalesced,
 )
-from planner.executor.data_parallel.flat import FlatBucket, flatten, replace_parameters
+from planner.executor.data_parallel.flat import FlatBucket, cast_frozen, flatten, replace_parameters
 from planner.executor.data_parallel.layout import LayoutOptions, lay_out
 from planner.executor.data_parallel.matrices import BucketMatrices
 from planner.executor.data_parallel.records import local_of
@@ -112,6 +112,7 @@ class FlatDataParallel(DataParallel):
             replaced |= new
         for module in self.modules:
             replace_parameters(module, replaced)
+            cast_frozen(module, self._dtype)
         self._parameters = []
         return buckets
 
@@ -196,7 +197,7 @@ class FlatDataParallel(DataParallel):
         partial = [
             share for share, each in zip(shares, self._buckets, strict=True) if each.records[0].is_partial
         ]
-        all_reduce_coalesced(partial, self.meshes.tp_group)
+        sum_coalesced(partial, self.meshes.tp_group)
         by_record = {each.records[0]: share for share, each in zip(shares, self._buckets, strict=True)}
         for tie in self.ties:
             sum_copies(tie, [by_record[record] for record in tie.records])

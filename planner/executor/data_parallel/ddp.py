@@ -3,8 +3,10 @@
 Parameters stay in fp32; under bf16, autocast casts weights and inputs operator by operator (Micikevicius et al. 2018).
 """
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -92,13 +94,20 @@ def _replicate(module: nn.Module, meshes: Meshes, settings: DataParallelSettings
     replicated = DistributedDataParallel(
         module,
         process_group=meshes.data_group,
-        broadcast_buffers=False,
         gradient_as_bucket_view=True,
         bucket_cap_mb=settings.bucket_bytes / MEBIBYTE,
         init_sync=False,
+        **_no_buffers(),
     )
     replicated.register_comm_hook(meshes.data_group, _sum)
     return replicated
+
+
+def _no_buffers() -> dict[str, Any]:
+    """The option that leaves every rank its own buffers, under the name that the installed torch knows (renamed in
+    2.13)."""
+    known = inspect.signature(DistributedDataParallel).parameters
+    return {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
 
 
 def _sum(

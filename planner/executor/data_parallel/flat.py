@@ -77,6 +77,13 @@ def replace_parameters(module: nn.Module, replaced: Mapping[nn.Parameter, nn.Par
                 part._parameters[name] = replaced[parameter]
 
 
+def cast_frozen(module: nn.Module, dtype: torch.dtype) -> None:
+    """Bring parameters that are not trained, and so lie in no buffer, to the dtype of the others."""
+    for parameter in module.parameters():
+        if not parameter.requires_grad and parameter.is_floating_point():
+            parameter.data = parameter.data.to(dtype)
+
+
 def _slice(flat: Tensor, place: Place) -> Tensor:
     return flat[place.start : place.start + place.numel]
 

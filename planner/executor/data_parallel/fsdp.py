@@ -12,13 +12,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
 
 from cost_models.specs.job import Optimizer as Kind
 from planner.executor.data_parallel.base import DataParallel, DataParallelSettings
-from planner.executor.data_parallel.collectives import all_reduce_coalesced
+from planner.executor.data_parallel.collectives import gather_rows, sum_coalesced
 from planner.executor.data_parallel.matrices import RowMatrices, tp_rows
-from planner.executor.data_parallel.records import ParameterRecord, local_of, unpadded
+from planner.executor.data_parallel.records import ParameterRecord, local_of, unpadded, whole_of
 from planner.executor.data_parallel.ties import counted_here, sum_copies
 from planner.executor.data_parallel.units import units_of
 from planner.executor.mesh import Meshes
@@ -78,9 +77,10 @@ class FullySharded(DataParallel):
     @contextmanager
     def last_micro_batch(self, last: bool) -> Iterator[None]:
         """Replicas sum their shards in the last micro-batch alone."""
-        for module in self.modules:
-            assert isinstance(module, FSDPModule)
-            module.set_requires_all_reduce(last)
+        if self.meshes.fsdp.ndim > 1:
+            for module in self.modules:
+                assert isinstance(module, FSDPModule)
+                module.set_requires_all_reduce(last)
         yield
 
     @torch.no_grad()
@@ -88,7 +88,7 @@ class FullySharded(DataParallel):
         """Sum tensor-parallel parts and tied copies of the sharded gradients."""
         gradients = {record: self._gradient(index) for index, record in enumerate(self.records)}
         partial = [gradients[record] for record in self.records if record.is_partial]
-        all_reduce_coalesced([each for each in partial if each.numel()], self.meshes.tp_group)
+        sum_coalesced([each for each in partial if each.numel()], self.meshes.tp_group)
         for tie in self.ties:
             sum_copies(tie, [gradients[record] for record in tie.records])
 
@@ -96,9 +96,8 @@ class FullySharded(DataParallel):
     def full_gradients(self) -> dict[str, Tensor]:
         """Whole gradients by global name; collective."""
         return {
-            record.name: _whole(parameter.grad, record)
-            for record, parameter in zip(self.records, self._parameters, strict=True)
-            if parameter.grad is not None
+            record.name: self._whole(self._gradient(index), record)
+            for index, record in enumerate(self.records)
         }
 
     @torch.no_grad()
@@ -109,7 +108,14 @@ class FullySharded(DataParallel):
                 if isinstance(part, FSDPModule):
                     part.reshard()
         pairs = zip(self.records, self._parameters, strict=True)
-        return {record.name: _whole(parameter, record) for record, parameter in pairs}
+        return {record.name: self._whole(local_of(parameter), record) for record, parameter in pairs}
+
+    def _whole(self, local: Tensor, record: ParameterRecord) -> Tensor:
+        tp = self.meshes.tp
+        # Where parameters rest on the host, NCCL needs them on the device.
+        mine = local.to(self.meshes.device_type)
+        rows = gather_rows(mine, tp_rows(record, tp), self.meshes.shard.get_group())
+        return unpadded(whole_of(rows, record, tp), record)
 
     def _gradient(self, index: int) -> Tensor:
         """The local shard of a gradient; zeros for a parameter that no micro-batch used."""
@@ -169,8 +175,3 @@ def _by_record(modules: Sequence[nn.Module], records: Sequence[ParameterRecord])
     """The parameters that now stand in the place of the recorded ones."""
     named = [dict(module.named_parameters()) for module in modules]
     return [named[record.chunk][record.name] for record in records]
-
-
-def _whole(tensor: Tensor, record: ParameterRecord) -> Tensor:
-    tensor = tensor.detach()
-    return unpadded(tensor.full_tensor() if isinstance(tensor, DTensor) else tensor, record)

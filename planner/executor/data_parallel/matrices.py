@@ -10,7 +10,13 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Shard
 
-from planner.executor.data_parallel.collectives import all_gather, all_reduce, reduce_scatter, shard_of
+from planner.executor.data_parallel.collectives import (
+    all_gather,
+    all_reduce,
+    gather_rows,
+    reduce_scatter,
+    shard_of,
+)
 from planner.executor.data_parallel.flat import FlatBucket
 from planner.executor.data_parallel.records import ParameterRecord, whole_of
 from planner.executor.optimizers.target import MatrixFunction
@@ -62,19 +68,14 @@ class RowMatrices:
     def apply(self, function: MatrixFunction, local: Tensor) -> Tensor:
         """This rank's rows of the function of the matrix."""
         group = self._group
-        piece = -(-self._rows // group.size())
-        padded = local.new_zeros((piece * group.size(), *local.shape[1:]))
-        shard_of(padded, group)[: len(local)].copy_(local)
-        if group.size() > 1:
-            all_gather(padded, group).wait()
+        result = local.new_zeros((-(-self._rows // group.size()) * group.size(), *local.shape[1:]))
+        whole = gather_rows(local, self._rows, group)
         if self._is_my_turn:
-            found = function(whole_of(padded[: self._rows], self._record, self._tp))
-            padded[: self._rows] = tp_part(found, self._record, self._tp)
-        else:
-            padded.zero_()
+            found = function(whole_of(whole, self._record, self._tp))
+            result[: self._rows] = tp_part(found, self._record, self._tp)
         if group.size() > 1:
-            reduce_scatter(padded, group).wait()
-        return shard_of(padded, group)[: len(local)]
+            reduce_scatter(result, group).wait()
+        return shard_of(result, group)[: len(local)]
 
 
 class WholeMatrices:
@@ -86,7 +87,9 @@ class WholeMatrices:
 
     def apply(self, function: MatrixFunction, local: Tensor) -> Tensor:
         """The function of the matrix, computed on the rank whose turn it is."""
-        result = function(local) if self._is_my_turn else torch.zeros_like(local)
+        result = torch.zeros_like(local, memory_format=torch.contiguous_format)
+        if self._is_my_turn:
+            result.copy_(function(local))
         if self._group is not None:
             all_reduce(result, self._group).wait()
         return result

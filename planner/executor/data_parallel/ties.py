@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch.distributed as dist
 from torch import Tensor
 
+from planner.executor.data_parallel.collectives import sum_now
 from planner.executor.data_parallel.records import ParameterRecord
 from planner.executor.mesh import Meshes
 
@@ -59,7 +60,7 @@ def sum_copies(tie: Tie, gradients: Sequence[Tensor]) -> None:
     for gradient in gradients[1:]:
         total += gradient
     if tie.group is not None:
-        dist.all_reduce(total, group=tie.group)
+        sum_now(total, tie.group)
     for gradient in gradients[1:]:
         gradient.copy_(total)
 

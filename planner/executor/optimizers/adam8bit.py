@@ -24,7 +24,7 @@ EXPONENTS: Final = 7
 
 
 @cache
-def code_table(signed: bool) -> Tensor:
+def code_table(signed: bool, device: torch.device) -> Tensor:
     """256 rising values in [-1, 1] or [0, 1]: ever fewer fraction bits the smaller the power of ten."""
     values = [0.0, 1.0]
     for exponent in range(EXPONENTS):
@@ -34,7 +34,7 @@ def code_table(signed: bool) -> Tensor:
         means = (edges[:-1] + edges[1:]) / 2
         for value in (means * 10.0**-exponent).tolist():
             values += [value, -value] if signed else [value]
-    return torch.tensor(sorted(values), dtype=torch.float32)
+    return torch.tensor(sorted(values), dtype=torch.float32, device=device)
 
 
 @dataclass(slots=True)
@@ -48,20 +48,20 @@ class Quantized:
     @classmethod
     def zeros(cls, blocks: int, device: torch.device, *, signed: bool) -> "Quantized":
         """All values zero."""
-        zero = int(torch.searchsorted(code_table(signed), 0.0))
+        zero = int(torch.searchsorted(code_table(signed, device), 0.0))
         codes = torch.full((blocks, BLOCK_ELEMENTS), zero, dtype=torch.uint8, device=device)
         return cls(codes, torch.zeros(blocks, device=device), signed)
 
     def read(self, start: int, stop: int) -> Tensor:
         """fp32 values of the blocks [start, stop)."""
-        table = code_table(self.signed).to(self.codes.device)
+        table = code_table(self.signed, self.codes.device)
         return table[self.codes[start:stop].int()] * self.scales[start:stop, None]
 
     def write(self, start: int, values: Tensor) -> None:
         """Quantize fp32 blocks to their nearest codes."""
         stop = start + len(values)
         scales = values.abs().amax(1)
-        table = code_table(self.signed).to(values.device)
+        table = code_table(self.signed, values.device)
         between = (table[1:] + table[:-1]) / 2
         shares = values / scales.clamp(min=torch.finfo(torch.float32).tiny)[:, None]
         codes = torch.bucketize(shares, between).to(torch.uint8)

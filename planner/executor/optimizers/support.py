@@ -9,10 +9,19 @@ SOURCE = "planner.executor.optimizers"
 
 def optimizer_violations(job: Job, strategy: Strategy) -> tuple[Violation, ...]:
     """What stands against the job's optimizer under the strategy."""
-    if job.optimizer is not Optimizer.ADAFACTOR:
-        return ()
-    sharded = strategy.zero >= 1 and strategy.dp > 1
-    if not sharded and strategy.tp == 1:
+    match job.optimizer:
+        case Optimizer.ADAFACTOR:
+            return _adafactor(strategy)
+        case Optimizer.MUON if strategy.offload != "none":
+            detail = (
+                f"optimizer muon gathers matrices on the devices, where offload={strategy.offload} keeps none"
+            )
+            return (Violation("run_muon_offload", detail, ("offload=none", "--optimizer adamw"), SOURCE),)
+    return ()
+
+
+def _adafactor(strategy: Strategy) -> tuple[Violation, ...]:
+    if strategy.tp == 1 and (strategy.zero == 0 or strategy.dp == 1):
         return ()
     detail = (
         f"optimizer adafactor keeps sums over whole rows and columns, which zero {strategy.zero} with "

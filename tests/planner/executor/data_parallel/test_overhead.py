@@ -59,23 +59,30 @@ def batch(rank: int) -> tuple[Tensor, Tensor]:
     return inputs, targets
 
 
-def by_hand(rank: int, world: int, kind: str) -> Callable[[], float]:
-    """One step of a plain loop: DDP, or FSDP2 by layer."""
+def by_hand(rank: int, world: int, zero: int) -> Callable[[], float]:
+    """One step of a plain loop: DDP, DDP with a sharded optimizer, or FSDP2 by layer."""
     model: nn.Module = Model()
-    if kind == "fsdp":
+    if zero >= 2:
         for layer in model.layers:  # type: ignore[union-attr]
-            fully_shard(layer)
-        fully_shard(model)
+            fully_shard(layer, reshard_after_forward=zero == 3)
+        fully_shard(model, reshard_after_forward=zero == 3)
     else:
         model = DistributedDataParallel(model, gradient_as_bucket_view=True)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    kind, options = torch.optim.AdamW, {"lr": 1e-3, "fused": True}
+    optimizer: torch.optim.Optimizer
+    if zero == 1:
+        from torch.distributed.optim import ZeroRedundancyOptimizer  # warns of its own deprecations
+
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=kind, **options)
+    else:
+        optimizer = kind(model.parameters(), **options)
     inputs, targets = batch(rank)
 
     def step() -> float:
-        optimizer.zero_grad(set_to_none=kind == "fsdp")
+        optimizer.zero_grad(set_to_none=zero >= 2)
         functional.cross_entropy(model(inputs), targets).backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        norm = norm.full_tensor() if kind == "fsdp" else norm  # type: ignore[operator]
+        norm = norm.full_tensor() if zero >= 2 else norm  # type: ignore[operator]
         optimizer.step()
         return norm.item()
 
@@ -106,7 +113,7 @@ def compare(rank: int, world: int, engine: str, zero: int) -> dict[str, float]:
     Processor seconds count what this rank computes and copies, so that neighbours on the machine disturb them less.
     """
     steps = {
-        "hand": by_hand(rank, world, "fsdp" if zero >= 2 else "ddp"),
+        "hand": by_hand(rank, world, zero),
         "package": by_package(rank, world, engine, zero),
     }
     wall: dict[str, list[float]] = {name: [] for name in steps}

@@ -12,7 +12,7 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("signed", [True, False])
 def test_code_tables(signed: bool) -> None:
-    table = code_table(signed)
+    table = code_table(signed, CPU)
     assert len(table) == 256 == len(table.unique())
     assert bool((table.diff() > 0).all())
     assert table[-1] == 1.0
@@ -20,7 +20,7 @@ def test_code_tables(signed: bool) -> None:
 
 
 def test_signed_table_by_hand() -> None:
-    table = code_table(True)
+    table = code_table(True, CPU)
     # The top power of ten has 64 means of 65 edges from 0.1 to 1: the first is 0.1 + 0.9 / 128.
     assert table[table > 0.1][0].item() == pytest.approx(0.1 + 0.9 / 128)
     # The lowest (1e-6) has one: the mean of 0.1 and 1.

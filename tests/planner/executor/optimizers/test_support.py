@@ -16,6 +16,11 @@ def test_adafactor_needs_whole_matrices() -> None:
     assert optimizer_violations(adafactor, strategy(tp=2))
 
 
+def test_muon_needs_matrices_on_the_device() -> None:
+    (found,) = optimizer_violations(job(optimizer=Optimizer.MUON), strategy(zero=3, offload="optimizer"))
+    assert found.rule == "run_muon_offload"
+
+
 def test_the_others_run_everywhere() -> None:
     for kind in (Optimizer.ADAMW, Optimizer.SGD, Optimizer.ADAM8BIT, Optimizer.MUON):
         assert not optimizer_violations(job(optimizer=kind), strategy(tp=2, dp_shard=2, zero=3))
