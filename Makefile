@@ -23,13 +23,15 @@ MODEL_B := --model deepseek-v3 --cluster dgx-h800:2048 --seq-len 4096 --global-b
 DEMO_A := planner plan $(MODEL_A) --precision bf16 --engine megatron
 DEMO_B := planner plan $(MODEL_B) --precision bf16 --engine megatron
 
-.PHONY: help demo test lint docs bench accuracy coverage calibrate clean
+.PHONY: help demo test lint docs bench matrix gpucheck accuracy coverage calibrate clean
 
 help:
 	@echo "make demo   set up the core and plan two well-known models"
 	@echo "make test   set up everything, then lint, types, import rules, docs checks, tests"
 	@echo "make lint   the same without the tests"
 	@echo "make bench  speed measurements; wants an idle machine"
+	@echo "make matrix     every layout beside one process; writes docs/executor_equality.md"
+	@echo "make gpucheck   plans of one GPU beside their predictions, about eight minutes"
 	@echo "make accuracy   predict the published runs and write docs/accuracy.md"
 	@echo "make coverage   read every counted config and write docs/model_coverage.md"
 	@echo "make calibrate  the same, after fitting the scales in profiles/efficiency to them"
@@ -40,7 +42,7 @@ demo: $(VENV)/.stamp-core
 	@echo; echo "\$$ $(DEMO_B)"; $(BIN)/$(DEMO_B)
 
 test: lint docs
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not bench" -q
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not bench and not matrix" -q
 
 lint: $(VENV)/.stamp-test
 	$(BIN)/ruff check $(SOURCES)
@@ -54,6 +56,14 @@ docs: $(VENV)/.stamp-test
 
 bench: $(VENV)/.stamp-test
 	$(BIN)/python -m pytest -m bench -q
+
+matrix: $(VENV)/.stamp-test
+	$(BIN)/python -m pytest -m matrix -q
+	$(BIN)/python -m tests.planner.executor.equality docs/executor_equality.md
+
+# Needs torch for the GPU, which .venv is not set up with: whatever python is at hand may run it.
+gpucheck:
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,python3) -m planner.executor.measured gpu -o build/gpucheck
 
 accuracy: $(VENV)/.stamp-test
 	$(BIN)/python -m planner.validation

@@ -27,7 +27,7 @@ def test_a_chosen_layout_equals_one_process(layout: Layout) -> None:
     assert found.within_limits(), found
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("layout", list(all_layouts()), ids=lambda layout: layout.name)
 def test_every_layout_equals_one_process(layout: Layout) -> None:
     found = differences(layout)
