@@ -7,10 +7,12 @@ next to nothing.
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.nn import functional
 
 
@@ -58,10 +60,21 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, gradients: WeightGrad
 
 
 def attach(module: nn.Module, gradients: WeightGradients) -> None:
-    """Let every layer in the module that can put its weight gradient off do so; see `linear`."""
+    """Let every layer in the module that can put its weight gradient off do so: `CanDefer`s and torch's own linears."""
     for part in module.modules():
         if isinstance(part, CanDefer):
             part.weight_gradients = gradients
+        elif isinstance(part, nn.Linear) and type(part).forward is nn.Linear.forward:
+            # An instance's attribute: the class, which FSDP2 may have replaced, stays as it is.
+            part.forward = partial(_forward, part, gradients)
+
+
+def _forward(layer: nn.Linear, gradients: WeightGradients, x: Tensor) -> Tensor:
+    if isinstance(
+        layer.weight, DTensor
+    ):  # sharded by torch's own tensor parallelism, which sees whole operators
+        return functional.linear(x, layer.weight, layer.bias)
+    return linear(x, layer.weight, layer.bias, gradients)
 
 
 class CanDefer(nn.Module):

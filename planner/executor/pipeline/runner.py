@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.profiler import record_function
 
+from cost_models.errors import BadInput
 from cost_models.schedule import Operation, Phase, ScheduleName, num_stages, operations, stage_of
 from planner.executor.data_parallel.base import DataParallel
 from planner.executor.mesh import Meshes
@@ -100,6 +101,10 @@ class PipelineRunner(Runner):
         group: dist.ProcessGroup,
         device: torch.device,
     ) -> None:
+        if shape.schedule is ScheduleName.DUALPIPE:
+            raise BadInput(
+                "schedule dualpipe needs two copies of every parameter, which are not run; use schedule=dualpipe-v"
+            )
         self.shape = shape
         self.executed: list[Operation] = []
         self._data_parallel = data_parallel

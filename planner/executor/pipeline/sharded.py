@@ -5,6 +5,7 @@ later.  So halves of backwards only add to the whole gradients; a whole backward
 left is reduced after the last weight gradient.
 """
 
+import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
@@ -15,6 +16,20 @@ def reduce_with(module: nn.Module, phase: Phase) -> None:
     """Say whether the pass that follows reduces gradients; nothing for chunks that are not sharded."""
     if isinstance(module, FSDPModule):
         module.set_requires_gradient_sync(phase is Phase.BACKWARD)
+
+
+def check_reducible(module: nn.Module) -> None:
+    """Raise RuntimeError where this torch has not what `reduce_rest` calls."""
+    if not isinstance(module, FSDPModule):
+        return
+    root = getattr(module, "_get_fsdp_state", lambda: None)()
+    states = getattr(getattr(root, "_state_ctx", None), "all_states", None)
+    if states is None or not hasattr(root, "_root_post_backward_final_callback"):
+        msg = (
+            f"torch {torch.__version__} cannot reduce sharded gradients after a split backward as torch 2.13 can; "
+            "use zero 0 or 1, or a schedule with whole backwards"
+        )
+        raise RuntimeError(msg)
 
 
 def reduce_rest(module: nn.Module) -> None:

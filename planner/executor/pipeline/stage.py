@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from planner.executor.model.chunk import last_output
+from planner.executor.pipeline.sharded import check_reducible
 from planner.executor.weight_gradients import Waiting, WeightGradients, add_weight_gradients, attach
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
@@ -33,6 +34,7 @@ class Stage:
         self._passed: dict[int, Passed] = {}
         self._halfway: dict[int, list[Waiting]] = {}
         if split:
+            check_reducible(module)
             attach(module, self._gradients)
 
     @property

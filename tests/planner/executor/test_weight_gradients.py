@@ -18,23 +18,22 @@ from planner.executor.weight_gradients import (
 
 
 class Dense(CanDefer):
-    def __init__(self, width: int, out: int, *, biased: bool) -> None:
+    def __init__(self, width: int, out: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(out, width))
-        self.bias = nn.Parameter(torch.randn(out)) if biased else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return linear(x, self.weight, self.bias, self.weight_gradients)
+        return linear(x, self.weight, None, self.weight_gradients)
 
 
 class Net(nn.Module):
-    """Two linear layers, one of them with a bias, around a norm and an activation."""
+    """Two linear layers, torch's with a bias and one of this project, around a norm and an activation."""
 
     def __init__(self) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(6)
-        self.up = Dense(6, 10, biased=True)
-        self.down = Dense(10, 6, biased=False)
+        self.up = nn.Linear(6, 10)
+        self.down = Dense(10, 6)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.down(functional.gelu(self.up(self.norm(x))))
