@@ -32,7 +32,15 @@ EXACT = {
 }
 
 
-@pytest.mark.parametrize("case", EXACT.values(), ids=EXACT)
+# The rest of them is slow: the same code paths in other company.
+QUICK = ("muon-zero1-tp2", "adam8bit-zero1", "adamw-two-chunks")
+CHOSEN = [
+    pytest.param(case, id=name, marks=() if name in QUICK else pytest.mark.slow)
+    for name, case in EXACT.items()
+]
+
+
+@pytest.mark.parametrize("case", CHOSEN)
 def test_equals_one_process(run_ranks: RunRanks, case: Case) -> None:
     for found in run_ranks(errors, case.strategy.world_size, case):
         assert found["gradients"] < 1e-5
@@ -57,6 +65,7 @@ BF16 = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", BF16.values(), ids=BF16)
 def test_bf16_is_near_fp32(run_ranks: RunRanks, case: Case) -> None:
     # bf16 keeps 8 bits: products are off by up to 2^-8 = 4e-3, sums of a few by up to 1e-1 of the largest.
