@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from cost_models.errors import InvalidModel, UnknownModelFamily
 from cost_models.profiles import list_models, model_config
-from cost_models.readers.huggingface import read_huggingface
+from cost_models.readers.huggingface import FAMILIES, read_huggingface
 from cost_models.readers.layers_file import is_layers_file, read_layers_file
 from cost_models.readers.torch_module import can_build, is_factory, read_factory, read_transformers
 from cost_models.specs.model import ModelSpec
@@ -20,7 +20,8 @@ EXTRA: Final = "parallelism-planner[transformers]"
 
 
 Reader = Literal["auto", "plain", "transformers"]
-"""Who reads a Hugging Face config: its family's reader, the library's own module, or (auto) the second without a first."""
+"""Who reads a Hugging Face config: its family's reader, the library's own module, or (auto) the second where there is
+no first."""
 
 
 def read_model(source: Mapping[str, object], *, name: str = "", reader: Reader = "auto") -> ModelSpec:
@@ -60,7 +61,7 @@ def _read_config(source: Mapping[str, object], name: str, reader: Reader) -> Mod
     try:
         return read_huggingface(source, name=name)
     except UnknownModelFamily as error:
-        if built:
+        if built and family not in FAMILIES:  # a known family with a tower it has no class for stays refused
             return read_transformers(source, name=name)
         if reader == "plain":
             raise

@@ -63,7 +63,7 @@ def label(row: OracleRow) -> str:
 def status(row: OracleRow) -> str:
     """`exact`, or why the plain readers refuse the row, or where they differ from the built model."""
     try:
-        found = differences(row, read_model(row.config, name=row.name))
+        found = differences(row, read_model(row.config, name=row.name, reader="plain"))
     except BadInput as error:
         return f"refused: {error.detail}"
     return "; ".join(found) or EXACT
@@ -102,7 +102,7 @@ def counts_table() -> str:
     """Parameters and active parameters of every model of the catalog, tab-separated."""
     lines = ["name\tparameters\tactive_parameters"]
     for name in list_models():
-        counts = count_parameters(read_model(model_config(name), name=name))
+        counts = count_parameters(read_model(model_config(name), name=name, reader="plain"))
         lines.append(f"{name}\t{counts.parameters}\t{counts.active}")
     return "\n".join(lines) + "\n"
 

@@ -163,6 +163,7 @@ def latent_moe(config: Config) -> MoeShape:
         raise config.contradiction(
             "n_shared_experts", "n_shared_experts is 0, but mlp_bias is true; set mlp_bias to false"
         )
+    groups, kept = _groups(config)
     return MoeShape(
         experts=experts,
         top_k=top_k,
@@ -171,16 +172,17 @@ def latent_moe(config: Config) -> MoeShape:
         shared_width=shared * width,
         bias=bias,
         fp32_router=True,
-        **_groups(config),
+        groups=groups,
+        kept_groups=kept,
     )
 
 
-def _groups(config: Config) -> dict[str, int]:
-    """How the third version chooses groups of experts first; the second one's choice keeps less and is left out."""
+def _groups(config: Config) -> tuple[int, int]:
+    """How many groups the third version chooses experts from, and how many it keeps; the second one keeps less of its
+    choice, which is left out."""
     if config.family == "deepseek_v2":
-        return {}
-    groups, kept = (config.optional_integer(key) or 1 for key in ("n_group", "topk_group"))
-    return {"groups": groups, "kept_groups": kept}
+        return 0, 0
+    return config.optional_integer("n_group") or 1, config.optional_integer("topk_group") or 1
 
 
 def check_groups(config: Config, experts: int) -> None:

@@ -156,10 +156,13 @@ def settled(raw: Mapping[str, object], family: str) -> dict[str, object]:
 
 
 def renamed(raw: Mapping[str, object], family: str, error: InvalidModel) -> InvalidModel:
-    """The same error under the name that the config uses for the key."""
+    """The same error under the name that the config uses for the key, which the sentence holds."""
+    names = error.pointer.split("/")
+    if not any(name in error.detail for name in names if name and not name.isdecimal()):
+        error = InvalidModel(f"{names[-1]}: {error.detail}", pointer=error.pointer, allowed=error.allowed)
     first, _, rest = error.pointer.removeprefix("/").partition("/")
-    names = OTHER_NAMES.get(family, {})
-    other = next((each for each, own in names.items() if own == first and each in raw and own not in raw), "")
+    known = OTHER_NAMES.get(family, {})
+    other = next((each for each, own in known.items() if own == first and each in raw and own not in raw), "")
     if not other:
         return error
     pointer = f"/{other}/{rest}" if rest else f"/{other}"

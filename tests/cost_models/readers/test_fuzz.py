@@ -93,22 +93,28 @@ def mutated(number):
     return config
 
 
+def attempt(config):
+    """Processor seconds of one reading, and the refusal if it was one."""
+    started = time.process_time()
+    try:
+        assert count_parameters(read_model(config, reader="plain")).parameters > 0
+    except BadInput as error:
+        return time.process_time() - started, error
+    return time.process_time() - started, None
+
+
 def test_a_mutated_config_is_read_or_refused_by_its_key():
-    longest = 0.0
     for number in range(CASES):
         config = mutated(number)
-        started = time.perf_counter()
-        try:
-            model = read_model(config)
-            assert count_parameters(model).parameters > 0
-        except BadInput as error:
+        seconds, error = attempt(config)
+        if seconds > MOST_SECONDS:  # the first config of a family imports its reader
+            seconds = min(attempt(config)[0] for _ in range(3))
+        assert seconds < MOST_SECONDS, number
+        if error is not None:
             assert error.pointer.startswith("/"), (number, error.detail)
-            key = error.pointer.split("/")[-1]
             named = [each for each in error.pointer.split("/")[1:] if not each.isdecimal()]
-            assert any(each in error.detail for each in named), (number, key, error.detail)
+            assert any(each in error.detail for each in named), (number, error.pointer, error.detail)
             assert len(error.detail) < 500, number
-        longest = max(longest, time.perf_counter() - started)
-    assert longest < 5 * MOST_SECONDS
 
 
 def test_a_dropped_key_that_counts_is_listed():
@@ -116,10 +122,10 @@ def test_a_dropped_key_that_counts_is_listed():
         draw = random.Random(number)
         config = dict(draw.choice(CONFIGS))
         key = draw.choice(sorted(set(config) - {"model_type", "architectures"}))
-        whole = count_parameters(read_model(config)).parameters
+        whole = count_parameters(read_model(config, reader="plain")).parameters
         without = {each: value for each, value in config.items() if each != key}
         try:
-            model = read_model(without)
+            model = read_model(without, reader="plain")
         except BadInput as error:
             assert error.pointer and error.detail
             continue
