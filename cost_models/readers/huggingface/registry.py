@@ -12,6 +12,7 @@ Reader = Callable[[Mapping[str, object], str], ModelSpec]
 """(config, name) -> ModelSpec."""
 
 FAMILIES: Final[Mapping[str, str]] = {
+    "Yi": "hub:read_yi",
     "afmoe": "afmoe:read_afmoe",
     "albert": "albert:read_albert",
     "apertus": "dense_kin:read_apertus",
@@ -21,6 +22,7 @@ FAMILIES: Final[Mapping[str, str]] = {
     "axk2": "latent_kin:read_axk2",
     "baichuan": "internlm2:read_baichuan",
     "bailing_hybrid": "latent_kin:read_bailing_hybrid",
+    "bailing_moe": "hub:read_bailing_moe",
     "bamba": "bamba:read_bamba",
     "bart": "bart:read_bart",
     "beit": "vit:read_beit",
@@ -33,6 +35,7 @@ FAMILIES: Final[Mapping[str, str]] = {
     "blenderbot-small": "bart:read_blenderbot_small",
     "bloom": "bloom:read_bloom",
     "camembert": "bert:read_camembert",
+    "chatglm": "hub:read_chatglm",
     "codegen": "gptj:read_codegen",
     "cohere": "cohere:read_cohere",
     "cohere2": "cohere:read_cohere2",
@@ -43,6 +46,7 @@ FAMILIES: Final[Mapping[str, str]] = {
     "dbrx": "dbrx:read_dbrx",
     "deberta": "deberta:read_deberta",
     "deberta-v2": "deberta:read_deberta_v2",
+    "deepseek": "hub:read_deepseek",
     "deepseek_v2": "deepseek:read_deepseek_v2",
     "deepseek_v3": "deepseek:read_deepseek_v3",
     "deepseek_v32": "deepseek_kin:read_deepseek_v32",
@@ -124,6 +128,7 @@ FAMILIES: Final[Mapping[str, str]] = {
     "megatron-bert": "bert:read_megatron_bert",
     "mimo": "mimo:read_mimo",
     "mimo_v2_flash": "mimo:read_mimo_v2_flash",
+    "minicpm": "hub:read_minicpm",
     "minicpm3": "latent_kin:read_minicpm3",
     "minimax": "minimax:read_minimax",
     "minimax_m2": "minimax:read_minimax_m2",
@@ -152,6 +157,7 @@ FAMILIES: Final[Mapping[str, str]] = {
     "phi3": "phi:read_phi3",
     "phimoe": "phimoe:read_phimoe",
     "plbart": "bart:read_plbart",
+    "qwen": "hub:read_qwen",
     "qwen2": "qwen:read_qwen2",
     "qwen2_5_vl": "composite:read_qwen2_5_vl",
     "qwen2_moe": "qwen:read_qwen2_moe",

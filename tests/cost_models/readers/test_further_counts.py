@@ -140,3 +140,48 @@ def test_a_layer_of_two_attentions_recomputes_both():
     scopes = {scope.name: scope for scope in kind.scopes}
     assert scopes["core_attn"].operators == ("core_attention", "core_attention_2")
     assert scopes["mla_up_proj"].gives_up == ("q", "k", "v", "q_2", "k_2", "v_2")
+
+
+HUB = {
+    # Configs as published, and the totals of their checkpoints.
+    "qwen": ({"kv_channels": 128}, 7_721_324_544),  # Qwen-7B
+    "chatglm": ({"multi_query_attention": True, "multi_query_group_num": 2, "add_qkv_bias": True}, 6_243_584_000),
+    "Yi": ({"num_key_value_heads": 4}, 6_061_035_520),  # Yi-6B
+    "minicpm": (
+        {
+            "vocab_size": 122753, "hidden_size": 2304, "num_hidden_layers": 40, "num_attention_heads": 36,
+            "intermediate_size": 5760,
+        },
+        2_724_880_896,
+    ),
+    "deepseek": (
+        {
+            "hidden_size": 2048, "intermediate_size": 10944, "moe_intermediate_size": 1408,
+            "num_hidden_layers": 28, "num_attention_heads": 16, "n_shared_experts": 2, "n_routed_experts": 64,
+            "num_experts_per_tok": 6, "first_k_dense_replace": 1,
+        },
+        16_375_728_128,
+    ),
+    "bailing_moe": (
+        {
+            "hidden_size": 2048, "moe_intermediate_size": 1408, "num_hidden_layers": 28, "vocab_size": 126464,
+            "num_attention_heads": 16, "num_key_value_heads": 4, "num_shared_experts": 2, "num_experts": 64,
+            "num_experts_per_tok": 6, "intermediate_size": 5632,
+        },
+        16_801_974_272,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", HUB)
+def test_families_without_a_class_as_published(family):
+    config, total = HUB[family]
+    assert count_parameters(read_model({"model_type": family, **config}, reader="plain")).parameters == total
+
+
+def test_glm_4_in_its_first_form():
+    sizes = {"num_layers": 40, "padded_vocab_size": 151552, "multi_query_group_num": 2}
+    model = read_model(
+        {"model_type": "chatglm", "multi_query_attention": True, "add_qkv_bias": True, **sizes}
+    )
+    assert count_parameters(model).parameters == 9_399_951_360
