@@ -126,8 +126,7 @@ def head_dim(config: Config, decoder: Decoder) -> int:
             "and there is no head_dim; state head_dim or change one of the two",
         )
     derived = decoder.hidden // decoder.heads
-    if not (config.states("head_dim") or config.states("attention_head_dim")):
-        config.note("head_dim", str(derived), changes_parameters=True)
+    config.note("head_dim", str(derived), changes_parameters=True)
     return derived
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping
 
-from cost_models.errors import InvalidModel
+from cost_models.errors import InvalidModel, UnknownModelFamily
 from cost_models.readers.huggingface.architectures import ARCHITECTURES
 from cost_models.readers.huggingface.common import refuse_tied
 from cost_models.readers.huggingface.composites import COMPOSITES, HEAD_OF_ITS_OWN, Composite
 from cost_models.readers.huggingface.config import Config
 from cost_models.readers.huggingface.registry import find_reader
 from cost_models.readers.huggingface.tower import Tower
+from cost_models.readers.huggingface.towers_more import no_tower
 from cost_models.specs.model import Assumed, ModelSpec
 
 WHOLE_KEYS = ("model_type", "architectures", "vision_config", "text_config")
@@ -28,6 +29,11 @@ def reader(family: str) -> Callable[[Mapping[str, object], str], ModelSpec]:
             text = _text(whole, COMPOSITES[family], raw, name)
             known = {"assumed": (*whole.assumed, *text.assumed)}
             return text.model_copy(update={"family": family, **known} if absent else known)
+        if composite.tower is no_tower:
+            raise UnknownModelFamily(
+                f"the vision_config of model_type {family!r} is not read; give the config of its text model alone",
+                pointer="/vision_config",
+            )
         return _read(whole, raw, name)
 
     return read
@@ -156,3 +162,4 @@ read_qwen2_vl = reader("qwen2_vl")
 read_qwen2_5_vl = reader("qwen2_5_vl")
 read_gemma4 = reader("gemma4")
 read_gemma4_unified = reader("gemma4_unified")
+read_mllama = reader("mllama")

@@ -147,5 +147,12 @@ COMPOSITES: Mapping[str, Composite] = {
         own=sizes(tie_word_embeddings=True),
         optional_tower=True,
     ),
+    "mllama": Composite(
+        text={"mllama_text_model": "mllama_text_model"},
+        vision=("mllama_vision_model",),
+        tower=towers_more.no_tower,
+        tower_defaults={},
+        own=_UNTIED,
+    ),
 }
 """The configuration classes of these families, transformers 5.24."""

@@ -36,7 +36,15 @@ DEFAULTS: Mapping[str, Default] = {
 
 def read_gpt2(raw: Mapping[str, object], name: str) -> ModelSpec:
     """A model of type gpt2."""
-    config = Config(raw, DEFAULTS, "gpt2")
+    return _read(Config(raw, DEFAULTS, "gpt2"), name)
+
+
+def read_gpt_sw3(raw: Mapping[str, object], name: str) -> ModelSpec:
+    """A model of type gpt-sw3, which the class of GPT-2 builds."""
+    return _read(Config(raw, DEFAULTS, "gpt-sw3"), name)
+
+
+def _read(config: Config, name: str) -> ModelSpec:
     refuse_cross_attention(config)
     decoder = _sizes(config, name)
     stream = Stream(decoder.hidden, norm="layer", dropout=config.number("resid_pdrop") > 0)

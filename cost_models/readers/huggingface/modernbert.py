@@ -46,7 +46,15 @@ THETA: Mapping[str, float] = {"global_rope_theta": 160_000.0, "local_rope_theta"
 
 def read_modernbert(raw: Mapping[str, object], name: str) -> ModelSpec:
     """A model of type modernbert, trained on masked tokens."""
-    config = Config(raw, {**DEFAULTS, **options(**THETA)}, "modernbert")
+    return _read(Config(raw, {**DEFAULTS, **options(**THETA)}, "modernbert"), name)
+
+
+def read_modernbert_decoder(raw: Mapping[str, object], name: str) -> ModelSpec:
+    """A model of type modernbert-decoder: the same blocks, causal."""
+    return _read(Config(raw, {**DEFAULTS, **options(**THETA)}, "modernbert-decoder"), name)
+
+
+def _read(config: Config, name: str) -> ModelSpec:
     model = encoder_sizes(config, name)
     stream = Stream(
         model.hidden,
@@ -94,7 +102,7 @@ def _attention(config: Config, stream: Stream, model: Decoder, kind: str) -> Bui
         head_dim=model.hidden // model.heads,
         qkv_bias=bias,
         out_bias=bias,
-        causal=False,
+        causal=config.family == "modernbert-decoder",
         window=config.integer("local_attention", low=2) // 2 if kind.endswith("sliding") else 0,
         dropout=config.number("attention_dropout") > 0,
     )
@@ -140,7 +148,7 @@ def _semantics(config: Config) -> dict[str, Scalar]:
         "norm_eps": config.number("norm_eps"),
         "activation": config.text("hidden_activation"),
         "position": "rope",
-        "causal": False,
+        "causal": config.family == "modernbert-decoder",
     }
     rotary = config.flat("rope_parameters")
     return found | (rotary or {key: config.number(key) for key in THETA})

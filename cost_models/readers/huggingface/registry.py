@@ -84,6 +84,7 @@ FAMILIES: Final[Mapping[str, str]] = {
     "glm4_moe": "glm4_moe:read_glm4_moe",
     "glm4_moe_lite": "deepseek_kin:read_glm4_moe_lite",
     "glm_moe_dsa": "deepseek_kin:read_glm_moe_dsa",
+    "gpt-sw3": "gpt2:read_gpt_sw3",
     "gpt2": "gpt2:read_gpt2",
     "gpt_bigcode": "gpt_bigcode:read_gpt_bigcode",
     "gpt_neo": "gpt_neo:read_gpt_neo",
@@ -136,7 +137,10 @@ FAMILIES: Final[Mapping[str, str]] = {
     "ministral3": "ministral:read_ministral3",
     "mistral": "llama:read_mistral",
     "mixtral": "mixtral:read_mixtral",
+    "mllama": "composite:read_mllama",
+    "mllama_text_model": "mllama:read_mllama_text_model",
     "modernbert": "modernbert:read_modernbert",
+    "modernbert-decoder": "modernbert:read_modernbert_decoder",
     "mpnet": "bert_kin:read_mpnet",
     "mpt": "mpt:read_mpt",
     "mt5": "t5:read_t5",
@@ -150,6 +154,7 @@ FAMILIES: Final[Mapping[str, str]] = {
     "olmo3": "olmo:read_olmo3",
     "olmo_hybrid": "mixed_kin:read_olmo_hybrid",
     "olmoe": "olmoe:read_olmoe",
+    "openai-gpt": "openai_gpt:read_openai_gpt",
     "opt": "opt:read_opt",
     "pegasus": "bart:read_pegasus",
     "persimmon": "dense_kin:read_persimmon",
@@ -205,6 +210,7 @@ COMPOSITE: Final = "composite"
 """The file of the families that take nested configs, a vision tower's and a text model's."""
 
 SAME_CLASS: Final[Mapping[str, str]] = {
+    "gpt-sw3": "gpt2",
     "kimi_k2": "deepseek_v3",
     "sarvam_mla": "deepseek_v3",
     "sarvam_moe": "glm4_moe",

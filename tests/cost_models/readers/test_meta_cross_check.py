@@ -20,9 +20,10 @@ FEWEST = 3
 """Of the configs of a family at least so many must be built and read; the rest may be illegal to either."""
 NO_CLASS = {
     "Yi", "baichuan", "bailing_moe", "chatglm", "deepseek", "detr", "exaone", "internlm", "internlm2",
-    "iquestcoder", "mimo", "minicpm", "nemotron-nas", "qwen", "transfo-xl",
+    "iquestcoder", "mimo", "minicpm", "mllama", "nemotron-nas", "qwen", "transfo-xl",
 }  # fmt: skip
-"""Read as the code published with their weights builds them: no class in transformers 5.24 does (DETR's needs timm)."""
+"""Read as the code published with their weights builds them: no class in transformers 5.24 does (DETR's needs timm; of
+Llama 3.2 Vision the text model alone is read)."""
 WITHOUT_LAYERS = {"albert", "convnext", "convnextv2", "gemma3n_text", "llava", "resnet", "swin", "swinv2"}
 """Their lists of modules are not the layers that are read (stages, shared layers, lists of matrices)."""
 OWN_HEAD = {"t5", "mt5", "umt5"}
