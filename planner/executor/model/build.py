@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from cost_models.errors import BadInput
-from cost_models.operators import CrossEntropy
+from cost_models.operators import Activation, CrossEntropy
 from cost_models.operators.base import Operator
 from cost_models.specs.model import Layer, ModelSpec, Role
 from planner.executor.model.block import Block, ChunkedHead, segments_of
@@ -17,7 +17,12 @@ from planner.executor.model.operators.elementwise import ActivationModule, Resid
 from planner.executor.model.operators.embedding import EmbeddingModule
 from planner.executor.model.operators.head import LmHeadModule, SoftCapModule
 from planner.executor.model.operators.linear import LinearModule
-from planner.executor.model.operators.moe import CombineModule, DispatchModule, GroupedLinearModule
+from planner.executor.model.operators.moe import (
+    CombineModule,
+    DispatchModule,
+    ExpertActivationModule,
+    GroupedLinearModule,
+)
 from planner.executor.model.operators.norm import NormModule
 from planner.executor.model.operators.rope import rope_module
 from planner.executor.model.operators.routing import RouterModule
@@ -30,8 +35,14 @@ from planner.executor.model.semantics import semantics_of
 from planner.executor.model.support import unsupported_operators
 from planner.executor.model.wiring import Regions, wire
 
+
+def activation_module(operator: Activation, site: Site) -> nn.Module:
+    """The module for tokens, or for copies of tokens on their experts."""
+    return (ExpertActivationModule if operator.expert_top_k else ActivationModule)(operator, site)
+
+
 MODULES: Mapping[str, Callable[[Any, Site], nn.Module]] = {
-    "activation": ActivationModule,
+    "activation": activation_module,
     "attention": AttentionModule,
     "batch_norm": BatchNormModule,
     "class_loss": SoftCapModule,

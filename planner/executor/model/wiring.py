@@ -94,23 +94,28 @@ def wire(operators: Sequence[Operator], regions: Regions) -> tuple[Step, ...]:
 
 
 def _inputs(operator: Operator, names: _Names) -> tuple[str, ...]:
+    """Keys that an operator reads."""
     if isinstance(operator, Rope):
-        if operator.inputs == (
-            "q_up",
-            "kv_down",
-        ):  # latent attention: shared rotated key beside each head's own
+        if operator.inputs == LATENT_INPUTS:
             return (names.alias["q_up"], names.alias["kv_down"], names.alias["k_nope"])
         return (names.alias["q"], names.alias["k"])
+    read = tuple(key for name in operator.inputs for key in names.keys(name))
+    return (*read, *_of_routing(operator, names))
+
+
+def _of_routing(operator: Operator, names: _Names) -> tuple[str, ...]:
+    """What routed experts read beside their rows: choices, counts, tokens and weights of the rows."""
     if isinstance(operator, Dispatch):
-        return (*(key for name in operator.inputs for key in names.keys(name)), *names.groups["router"])
+        return names.groups["router"]
+    if "dispatch" not in names.groups:
+        return ()
+    _, counts, tokens, weights = names.groups["dispatch"]
     if isinstance(operator, Combine):
-        rows = names.keys(operator.inputs[0])
         dispatched = next(step for step in names.steps if step.module == "dispatch")
-        _, _, tokens, weights = dispatched.outputs
-        return (*rows, dispatched.inputs[0], tokens, weights)
+        return (dispatched.inputs[0], tokens)
     if isinstance(operator, GroupedLinear):
-        return (*names.keys(operator.inputs[0]), names.groups["dispatch"][1])
-    return tuple(key for name in operator.inputs for key in names.keys(name))
+        return (counts, weights) if operator.bias and operator.split == "row" else (counts,)
+    return (weights,) if isinstance(operator, Activation) and operator.expert_top_k else ()
 
 
 def _entered(operator: Operator, inputs: tuple[str, ...], names: _Names, regions: Regions) -> tuple[str, ...]:

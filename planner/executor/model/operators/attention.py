@@ -1,4 +1,8 @@
-"""Scaled dot-product attention over the rank's heads: a fused kernel, or scores in full."""
+"""Scaled dot-product attention over the rank's heads: a fused kernel, or scores in full.
+
+Scores that a fused kernel cannot make (a soft cap, sinks) are made for some queries at a time and again for their
+backward, so that as little is kept as by a fused kernel (FlashAttention, Dao et al. 2022, section 3.1).
+"""
 
 import torch
 from torch import Tensor, nn
@@ -10,12 +14,16 @@ from cost_models.specs.model import LayerKind
 from planner.executor.model.operators.site import Site
 from planner.executor.model.operators.tables import MaskShape
 from planner.executor.model.parameters import Initial, zeros
+from planner.executor.model.recompute import run_again
 from planner.executor.model.tensor_parallel import local
 from planner.executor.model.wiring import LATENT_INPUTS
 
+QUERY_BLOCK = 512
+"""Queries whose scores exist at the same time."""
+
 
 class AttentionModule(nn.Module):
-    """softmax(scale Q K^T + mask) V. Soft caps and sinks need the scores, so they always take the unfused path."""
+    """softmax(scale Q K^T + mask) V. Heads are those of the rank."""
 
     sinks: nn.Parameter | None
 
@@ -38,7 +46,8 @@ class AttentionModule(nn.Module):
         self.dropout = site.dropout if operator.dropout else 0.0
         self.own_heads = range(tp.rank * self.num_heads, (tp.rank + 1) * self.num_heads)
         self.alibi = semantics.values.get("position") == "alibi"
-        self.unfused = site.options.attention == "unfused" or bool(self.cap) or operator.sinks
+        self.unfused = site.options.attention == "unfused"
+        self.by_queries = bool(self.cap) or operator.sinks
         self.sinks = (
             site.maker.make("sinks", Initial((operator.heads,), zeros, 0)) if operator.sinks else None
         )
@@ -52,18 +61,45 @@ class AttentionModule(nn.Module):
         mask = self._mask(length, q)
         if self.unfused:
             out = self._scores(query, key, value, mask)
+        elif self.by_queries:
+            out = self._blocks(query, key, value, mask)
         else:
-            out = functional.scaled_dot_product_attention(
-                query,
-                key,
-                value,
-                attn_mask=mask,
-                dropout_p=self.dropout if self.training else 0.0,
-                is_causal=self.operator.causal and mask is None,
-                scale=self.scale,
-                enable_gqa=self.num_heads != self.kv_heads,
-            )
+            out = self._fused(query, key, value, mask)
         return out.transpose(1, 2).reshape(batch, length, -1)
+
+    def _fused(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """Torch's fused kernel; the one for CPUs wants values as wide as keys."""
+        width = value.shape[-1]
+        if query.device.type == "cpu" and width < query.shape[-1]:
+            value = functional.pad(value, (0, query.shape[-1] - width))
+        out = functional.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=mask,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=self.operator.causal and mask is None,
+            scale=self.scale,
+            enable_gqa=self.num_heads != self.kv_heads,
+        )
+        return out[..., :width]
+
+    def _blocks(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """Some queries at a time; under a causal mask the keys after them are left out."""
+
+        def block(*tensors: Tensor) -> tuple[Tensor, ...]:
+            few, keys, values, *seen = tensors
+            return (self._scores(few, keys, values, seen[0] if seen else None),)
+
+        length = query.shape[2]
+        found = []
+        for start in range(0, length, QUERY_BLOCK):
+            stop = min(start + QUERY_BLOCK, length)
+            end = stop if self.operator.causal else length
+            seen = () if mask is None else (mask[..., start:stop, :end],)
+            inputs = (query[:, :, start:stop], key[:, :, :end], value[:, :, :end], *seen)
+            found.append(run_again(block, inputs, bool(self.dropout))[0])
+        return torch.cat(found, 2)
 
     def _mask(self, length: int, like: Tensor) -> Tensor | None:
         """None where the kernel's causal flag (or no mask at all) says everything."""
@@ -72,7 +108,8 @@ class AttentionModule(nn.Module):
             return self.tables.alibi(self.own_heads, operator.heads, length, like)
         window = operator.window if operator.window < length else 0
         chunk = operator.chunk if operator.chunk < length else 0
-        if not (window or chunk) and not (self.unfused and operator.causal):
+        own_scores = self.unfused or self.by_queries
+        if not (window or chunk) and not (own_scores and operator.causal):
             return None
         return self.tables.mask(MaskShape(operator.causal, window, chunk), length, like.device)
 
@@ -81,7 +118,7 @@ class AttentionModule(nn.Module):
         batch, _, length, _ = query.shape
         queries = query.reshape(batch, self.kv_heads, -1, query.shape[-1])
         scores = (queries @ key.transpose(-1, -2)) * self.scale
-        scores = scores.view(batch, self.num_heads, length, length)
+        scores = scores.view(batch, self.num_heads, length, -1)
         if self.cap:
             scores = torch.tanh(scores / self.cap) * self.cap
         if mask is not None:
@@ -89,7 +126,7 @@ class AttentionModule(nn.Module):
         probabilities = self._softmax(scores).to(value.dtype)
         if self.dropout:
             probabilities = functional.dropout(probabilities, self.dropout, self.training)
-        out = probabilities.view(batch, self.kv_heads, -1, length) @ value
+        out = probabilities.reshape(batch, self.kv_heads, -1, key.shape[2]) @ value
         return out.view(batch, self.num_heads, length, -1)
 
     def _softmax(self, scores: Tensor) -> Tensor:

@@ -1,13 +1,20 @@
 """Routed experts on one rank: copies of tokens in expert order, grouped linears, and the way back.
 
+A copy's weight multiplies what its expert's last linear reads, as that is narrower than what it writes, and is needed
+by its backward anyway.
+
 All experts stand on every rank (ep = 1), whole, or divided inside over the tensor-parallel ranks (etp = tp).
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cost_models.operators import Combine, Dispatch, GroupedLinear
+from cost_models.operators import Activation, Combine, Dispatch, GroupedLinear
+from planner.executor.model.operators.elementwise import ActivationModule
 from planner.executor.model.operators.site import Site
 from planner.executor.model.parameters import Initial, zeros
 from planner.executor.model.tensor_parallel import leave, local
@@ -35,19 +42,67 @@ class DispatchModule(nn.Module):
         return rows, counts, tokens, weights.reshape(-1).index_select(0, order)
 
 
+class ExpertActivationModule(nn.Module):
+    """f(x), or f(gate) x up, times the copy's weight; keeps its inputs alone and computes the function again."""
+
+    def __init__(self, operator: Activation, site: Site) -> None:
+        super().__init__()
+        self.plain = ActivationModule(operator, site)
+
+    def forward(self, *tensors: Tensor) -> Tensor:
+        """Rows of one or two tensors, and the rows' weights [R]."""
+        *rows, weights = tensors
+        found: Tensor = _Weighted.apply(self.plain.forward, weights, *rows)  # type: ignore[no-untyped-call]
+        return found
+
+
+class _Weighted(torch.autograd.Function):
+    """function(*rows) x weight of the row."""
+
+    @staticmethod
+    def forward(ctx: Any, function: Callable[..., Tensor], weights: Tensor, *rows: Tensor) -> Tensor:
+        ctx.save_for_backward(weights, *rows)
+        ctx.function = function
+        return function(*rows) * weights.unsqueeze(-1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
+        weights, *rows = ctx.saved_tensors
+        with torch.enable_grad():
+            leaves = tuple(each.detach().requires_grad_() for each in rows)
+            values = ctx.function(*leaves)
+        to_values = gradients[0] * weights.unsqueeze(-1)
+        to_weights = torch.linalg.vecdot(gradients[0], values.detach())
+        return (None, to_weights, *torch.autograd.grad(values, leaves, to_values))
+
+
 class CombineModule(nn.Module):
-    """The weighted sum of each token's copies."""
+    """The sum of each token's copies."""
 
     def __init__(self, operator: Combine, site: Site) -> None:
         super().__init__()
         self.tp = site.tp
         self.divided = site.options.expert_tensor_parallel
 
-    def forward(self, rows: Tensor, like: Tensor, tokens: Tensor, weights: Tensor) -> Tensor:
+    def forward(self, rows: Tensor, like: Tensor, tokens: Tensor) -> Tensor:
         """Rows in expert order -> [B, S, H] in the shape of the tensor that was dispatched."""
-        out = rows.new_zeros((like.shape[0] * like.shape[1], rows.shape[-1]))
-        out = out.index_add(0, tokens, rows * weights.unsqueeze(-1)).view(*like.shape[:2], -1)
+        summed: Tensor = _SumRows.apply(rows, tokens, like.shape[0] * like.shape[1])  # type: ignore[no-untyped-call]
+        out = summed.view(*like.shape[:2], -1)
         return leave(out, self.tp) if self.divided else out
+
+
+class _SumRows(torch.autograd.Function):
+    """Rows added up by token; torch's own index_add keeps the rows for their shape."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, tokens: Tensor, num_tokens: int) -> Tensor:
+        ctx.save_for_backward(tokens)
+        return rows.new_zeros((num_tokens, rows.shape[-1])).index_add_(0, tokens, rows)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None, None]:
+        (tokens,) = ctx.saved_tensors
+        return gradients[0].index_select(0, tokens), None, None
 
 
 class GroupedLinearModule(nn.Module):
@@ -75,16 +130,20 @@ class GroupedLinearModule(nn.Module):
                 )
                 setattr(self, f"{name}_bias", site.maker.make(f"{name}_bias", bias))
 
-    def forward(self, rows: Tensor, counts: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """[R, in] in expert order -> [R, features] of each part."""
-        outputs = tuple(self._part(rows, counts, name) for name in self.names)
+    def forward(
+        self, rows: Tensor, counts: Tensor, weights: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, ...]:
+        """[R, in] in expert order -> [R, features] of each part; a bias is multiplied by its rows' weights."""
+        outputs = tuple(self._part(rows, counts, weights, name) for name in self.names)
         return outputs if len(outputs) > 1 else outputs[0]
 
-    def _part(self, rows: Tensor, counts: Tensor, name: str) -> Tensor:
+    def _part(self, rows: Tensor, counts: Tensor, weights: Tensor | None, name: str) -> Tensor:
         out = grouped_product(rows, local(getattr(self, name)), counts)
         if not self.biased:
             return out
         bias = local(getattr(self, f"{name}_bias")).repeat_interleave(counts, 0)
+        if weights is not None:
+            bias = bias * weights.unsqueeze(-1)
         # A row-parallel bias is added once; the other ranks take part with zero so that it has a gradient there.
         return out + (bias if self.bias_here else bias * 0.0)
 
