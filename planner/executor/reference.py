@@ -43,7 +43,9 @@ class Reference:
         self.order = order
         model = order.situation.model
         self._module = build_chunk(model, whole(model), options)
-        self._parameters = dict(self._module.named_parameters())
+        # A shared parameter under each of its names: a pipeline's later stage knows its copy by the later one.
+        self._parameters = dict(self._module.named_parameters(remove_duplicate=False))
+        self.first_names = {name for name, _ in self._module.named_parameters()}
         records, parameters = describe([self._module])
         targets = [
             Target(parameter, WholeMatrix() if is_muon and record.is_matrix else None)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 STEPS: Final = 5
-LEARNING_RATE: Final = 3e-4
+LEARNING_RATE: Final = 1e-4
 """Small enough that rounding does not grow over the steps, whatever the run's own rate is."""
 LIMITS: Final[Mapping[str, float]] = {"loss": 1e-6, "gradients": 1e-5, "parameters": 1e-3}
 """Largest relative differences in fp32. Parameters may differ more: Adam divides a gradient by its own size, so that

@@ -1,15 +1,14 @@
 """`planner run --verify`: the layout on a small twin of the model, in fp32, beside one process, step by step."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from planner.executor.data import Sampler, open_source
+from planner.executor.differences import Worst, compare_gradients, compare_parameters, rounding_names
 from planner.executor.reference import Reference
 from planner.executor.request import RunOrder
 from planner.executor.step import Trainer
@@ -17,26 +16,6 @@ from planner.executor.twin import twin_of
 from planner.executor.verification import STEPS, Verification
 
 REFERENCE_FILE: Final = "reference.pt"
-NEGLIGIBLE: Final = 1e-4
-"""A tensor whose largest element is below this share of the largest of all is compared with that share instead of
-with itself, as it ends where the others' rounding begins."""
-
-ROUNDING: Final = 1e-6
-"""A gradient below this share of the largest is nothing but rounding (a key's bias moves all scores of a query alike):
-Adam divides it by its own size, so the parameter itself says nothing."""
-
-
-@dataclass(slots=True)
-class Worst:
-    """The largest difference so far, and whose it is."""
-
-    value: float = 0.0
-    name: str = ""
-
-    def see(self, value: float, name: str) -> None:
-        """Keep the larger one; what is no number is larger than any."""
-        if not value <= self.value:
-            self.value, self.name = value, name
 
 
 def compare_with_one_process(order: RunOrder, run_dir: Path, device: torch.device) -> Verification:
@@ -53,12 +32,12 @@ def compare_with_one_process(order: RunOrder, run_dir: Path, device: torch.devic
     for expected in reference["steps"]:
         found = trainer.step_with_gradients()
         loss.see(_relative(found.loss, expected["loss"]), "loss")
-        _compare(found.gradients, expected["gradients"], gradients)
+        compare_gradients(found.gradients, expected["gradients"], gradients)
         names |= set(found.gradients)
-    still = _without_gradient(reference["steps"])
-    moved = {n: p for n, p in trainer.data_parallel.full_parameters().items() if n not in still}
-    _compare(moved, reference["parameters"], parameters)
-    _miss(names, set(reference["parameters"]), gradients)
+    rounding = rounding_names([step["gradients"] for step in reference["steps"]])
+    own = trainer.data_parallel.full_parameters()
+    compare_parameters(own, reference["parameters"], rounding, parameters)
+    _miss(names, set(reference["first_names"]), gradients)
     return _agree(loss, gradients, parameters)
 
 
@@ -73,29 +52,11 @@ def reference_run(order: RunOrder, device: torch.device) -> dict[str, Any]:
         on_device = [replace(b, inputs=b.inputs.to(device), targets=b.targets.to(device)) for b in batches]
         step = reference.step(on_device)
         steps.append({"loss": step.loss, "grad_norm": step.grad_norm, "gradients": step.gradients})
-    return {"steps": steps, "parameters": reference.parameters()}
-
-
-def _compare(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], worst: Worst) -> None:
-    """Largest difference of each tensor over its largest element."""
-    floor = NEGLIGIBLE * max(float(tensor.abs().max()) for tensor in expected.values() if tensor.numel())
-    for name, tensor in found.items():
-        if name not in expected or expected[name].shape != tensor.shape:
-            worst.see(float("inf"), f"{name} (shape {tuple(tensor.shape)})")
-            continue
-        scale = max(float(expected[name].abs().max()), floor)
-        worst.see(float((tensor - expected[name]).abs().max()) / scale if scale else 0.0, name)
-
-
-def _without_gradient(steps: list[dict[str, Any]]) -> set[str]:
-    """Names of parameters whose gradient was nothing but rounding in every step."""
-    still: set[str] = set(steps[0]["gradients"])
-    for step in steps:
-        sizes = {
-            name: float(tensor.abs().max()) for name, tensor in step["gradients"].items() if tensor.numel()
-        }
-        still &= {name for name, size in sizes.items() if size < ROUNDING * max(sizes.values())}
-    return still
+    return {
+        "steps": steps,
+        "parameters": reference.parameters(),
+        "first_names": sorted(reference.first_names),
+    }
 
 
 def _relative(found: float, expected: float) -> float:

@@ -3,7 +3,6 @@
 `python -m tests.planner.executor.equality docs/executor_equality.md` runs every layout and writes the table.
 """
 
-import math
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,19 +13,18 @@ import torch
 
 from cost_models.errors import BadInput
 from planner.executor.data import Sampler, open_source
+from planner.executor.differences import Worst, compare_gradients, compare_parameters, rounding_names
 from planner.executor.reference import Reference, ReferenceStep
 from planner.executor.refuse import run_violations
 from planner.executor.request import RunOrder
-from planner.executor.verification import LIMITS, STEPS
+from planner.executor.verification import LEARNING_RATE, LIMITS, STEPS
 from tests.planner.executor.orders import LLAMA, tiny_order
 from tests.planner.executor.ranks import run_ranks
 
 # Eight heads for tp 4 with fewer key/value heads than heads; five blocks, so that no pipeline is even.
 MODEL: Final = {**LLAMA, "num_attention_heads": 8, "num_key_value_heads": 4, "num_hidden_layers": 5}
 JOB: Final[Mapping[str, Any]] = {"global_batch": 16}
-OPTIONS: Final[Mapping[str, Any]] = {"lr": 3e-4, "max_norm": 0.5, "dropout": False}
-NEGLIGIBLE: Final = 1e-6
-"""Gradients below this share of the largest are rounding (the bias of a key is zero in exact arithmetic)."""
+OPTIONS: Final[Mapping[str, Any]] = {"lr": LEARNING_RATE, "max_norm": 0.5, "dropout": False}
 MAX_WORLD: Final = 8
 
 SCHEDULES: Final = ("none", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v")
@@ -116,28 +114,29 @@ def differences(layout: Layout) -> Differences:
 def compare(order: RunOrder, world: int) -> Differences:
     """Hold an order against one process with the same model, job and options."""
     document = order.to_json()
-    steps, parameters = reference_of(order)
+    steps, last, first_names = reference_of(order)
     results = run_ranks(train_rank, world, document, timeout_s=120.0)
     loss = max(
         abs(own.loss - expected.loss) / expected.loss
         for own_steps, _ in results
         for own, expected in zip(own_steps, steps, strict=True)
     )
-    gradients, names = (0.0, ""), set()
-    for own_steps, _ in results:
+    gradients, parameters, names = Worst(), Worst(), set()
+    rounding = rounding_names([step.gradients for step in steps])
+    for own_steps, own_parameters in results:
         for own, expected in zip(own_steps, steps, strict=True):
-            gradients = max(gradients, worst(own.gradients, expected.gradients))
+            compare_gradients(own.gradients, expected.gradients, gradients)
             names |= set(own.gradients)
-    values = max(worst(own, parameters) for _, own in results)
-    missing = tuple(sorted(set(parameters) - names))
-    return Differences(loss, gradients[0], values[0], gradients[1], missing)
+        compare_parameters(own_parameters, last, rounding, parameters)
+    missing = tuple(sorted(first_names - names))
+    return Differences(loss, gradients.value, parameters.value, gradients.name, missing)
 
 
 _REFERENCES: dict[str, Any] = {}
 
 
-def reference_of(order: RunOrder) -> tuple[list[ReferenceStep], dict[str, torch.Tensor]]:
-    """Steps and final parameters of one process; equal questions are trained once."""
+def reference_of(order: RunOrder) -> tuple[list[ReferenceStep], dict[str, torch.Tensor], set[str]]:
+    """Steps, final parameters and the first name of each, of one process; equal questions are trained once."""
     job = order.situation.job
     key = (order.situation.model, job.global_batch, job.seq_len, job.image_size, job.optimizer, order.options)
     text = repr(key)
@@ -145,7 +144,7 @@ def reference_of(order: RunOrder) -> tuple[list[ReferenceStep], dict[str, torch.
         reference = Reference(order, torch.device("cpu"))
         sampler = Sampler(open_source(order), job.global_batch, (0, 1))
         steps = [reference.step(sampler.micro_batches(1)) for _ in range(STEPS)]
-        _REFERENCES[text] = steps, reference.parameters()
+        _REFERENCES[text] = steps, reference.parameters(), reference.first_names
     return _REFERENCES[text]
 
 
@@ -157,17 +156,6 @@ def train_rank(rank: int, world: int, document: dict[str, Any]) -> Any:
     trainer = Trainer(order_of_document(document), torch.device("cpu"))
     steps = [trainer.step_with_gradients() for _ in range(STEPS)]
     return steps, trainer.data_parallel.full_parameters()
-
-
-def worst(found: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> tuple[float, str]:
-    """Largest difference of a tensor over its largest element, and the tensor's name."""
-    floor = NEGLIGIBLE * max(float(tensor.abs().max()) for tensor in expected.values())
-    seen = [(0.0, "")]
-    for name, tensor in found.items():
-        scale = max(float(expected[name].abs().max()), floor)
-        difference = float((tensor - expected[name]).abs().max()) / scale
-        seen.append((float("inf") if math.isnan(difference) else difference, name))
-    return max(seen)
 
 
 def table() -> Iterator[str]:

@@ -40,9 +40,7 @@ def test_a_run_goes_on_where_it_stopped() -> None:
     stopped = Sampler(source, BATCH, (1, 2))
     stopped.micro_batches(2)
     again = Sampler(source, BATCH, (1, 2), **stopped.state())
-    assert all(
-        torch.equal(a.inputs, b.inputs) for a, b in zip(again.micro_batches(2), steps[1], strict=True)
-    )
+    assert all(torch.equal(a.inputs, b.inputs) for a, b in zip(again.micro_batches(2), steps[1], strict=True))
 
 
 def test_targets_are_the_next_tokens() -> None:
@@ -111,9 +109,7 @@ def test_text_with_a_tokenizer(tmp_path: Path) -> None:
     }
     (tmp_path / "tokenizer.json").write_text(json.dumps(spec))
     (tmp_path / "a.txt").write_text(" ".join(words))
-    source = open_source(
-        tiny_order(data=str(tmp_path / "a.txt"), tokenizer=str(tmp_path / "tokenizer.json"))
-    )
+    source = open_source(tiny_order(data=str(tmp_path / "a.txt"), tokenizer=str(tmp_path / "tokenizer.json")))
     # 40 tokens, sequence 16: windows start at token 0 or 16.
     assert int(source.sample(0)[0][0]) in (0, 16)
 
