@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from cost_models.errors import InvalidModel, UnknownModelFamily
 from cost_models.profiles import list_models, model_config
 from cost_models.readers.huggingface import FAMILIES, read_huggingface
+from cost_models.readers.huggingface.registry import COMPOSITE
 from cost_models.readers.layers_file import is_layers_file, read_layers_file
 from cost_models.readers.torch_module import can_build, is_factory, read_factory, read_transformers
 from cost_models.specs.model import ModelSpec
@@ -61,7 +62,8 @@ def _read_config(source: Mapping[str, object], name: str, reader: Reader) -> Mod
     try:
         return read_huggingface(source, name=name)
     except UnknownModelFamily as error:
-        if built and family not in FAMILIES:  # a known family with a tower it has no class for stays refused
+        # A composite's other parts may be built; a known family with a tower it has no class for stays refused.
+        if built and FAMILIES.get(str(family), f"{COMPOSITE}:").startswith(f"{COMPOSITE}:"):
             return read_transformers(source, name=name)
         if reader == "plain":
             raise
