@@ -11,12 +11,17 @@ POINTS = [
     (ScheduleName.ONE_F_ONE_B, 16, 1, 120),
     (ScheduleName.ONE_F_ONE_B, 16, 1, 480),
     (ScheduleName.INTERLEAVED, 16, 2, 480),
+    (ScheduleName.ZB_H1, 16, 1, 480),
+    (ScheduleName.DUALPIPE_V, 16, 2, 480),
 ]
 
 
 def _uneven(*shape):
     rng = np.random.default_rng(1)
-    return PipelineDurations(0.5 + rng.random(shape), 1.0 + rng.random(shape), send_s=0.01)
+    forward_s, input_s, weight_s = (0.5 + rng.random(shape) for _ in range(3))
+    return PipelineDurations(
+        forward_s, input_s + weight_s, send_s=0.01, input_gradient_s=input_s, weight_gradient_s=weight_s
+    )
 
 
 def _best_s(function, *arguments):
