@@ -59,8 +59,8 @@ class BatchNormModule(nn.Module):
             x,
             self.running_mean,
             self.running_var,
-            local(self.weight),
-            local(self.bias),
+            local(self.weight).float(),  # statistics are fp32, and weights must be of their dtype
+            local(self.bias).float(),
             self.training,
             BATCH_NORM_MOMENTUM,
             BATCH_NORM_EPS,
