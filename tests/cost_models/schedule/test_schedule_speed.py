@@ -18,10 +18,9 @@ POINTS = [
 
 def _uneven(*shape):
     rng = np.random.default_rng(1)
-    forward_s, input_s, weight_s = (0.5 + rng.random(shape) for _ in range(3))
-    return PipelineDurations(
-        forward_s, input_s + weight_s, send_s=0.01, input_gradient_s=input_s, weight_gradient_s=weight_s
-    )
+    forward_s, backward_s = 0.5 + rng.random(shape), 1.0 + rng.random(shape)
+    halves = {"input_gradient_s": 0.6 * backward_s, "weight_gradient_s": 0.4 * backward_s}
+    return PipelineDurations(forward_s, backward_s, send_s=0.01, **halves)
 
 
 def _best_s(function, *arguments):
