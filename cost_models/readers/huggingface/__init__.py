@@ -16,6 +16,12 @@ from cost_models.suggest import did_you_mean
 
 WAYS_OUT: Final = "describe it in a layers file (docs/models.md)"
 
+PAIRS: Final = "bart"
+"""The file of the families of an encoder and a decoder that may also stand alone."""
+
+ALONE: Final = "ForCausalLM"
+"""How the classes of those decoders end."""
+
 
 def read_huggingface(raw: Mapping[str, object], *, name: str = "") -> ModelSpec:
     """ModelSpec of a config of a known family."""
@@ -36,7 +42,7 @@ def read_huggingface(raw: Mapping[str, object], *, name: str = "") -> ModelSpec:
             allowed=tuple(FAMILIES),
         )
     model = find_reader(family)({**raw, "model_type": family}, name or family)
-    extra = _general_assumptions(raw, family)
+    extra = _general_assumptions(raw, model.family)
     return model.model_copy(update={"assumed": (*model.assumed, *extra)}) if extra else model
 
 
@@ -74,9 +80,13 @@ def _general_assumptions(raw: Mapping[str, object], family: str) -> tuple[Assume
     stated = _architectures(raw)
     counted = SAME_CLASS.get(family, family)
     known = [each for each, of in ARCHITECTURES.items() if of == counted]
-    if stated and not set(stated) & set(known):
+    alone = FAMILIES.get(family, "").startswith(f"{PAIRS}:") and stated[:1] and stated[0].endswith(ALONE)
+    if stated and not alone and not set(stated) & set(known):
         text = f"{known[0]} (the config says {stated[0][:60]})"
         found.append(Assumed(key="architectures", value=text, changes_parameters=True))
+    if not stated and FAMILIES.get(family, "").startswith((f"{PAIRS}:", f"{COMPOSITE}:")):
+        # The library has a class for a part of these alone as well; the whole is taken.
+        found.append(Assumed(key="architectures", value=known[0], changes_parameters=True))
     return tuple(found)
 
 
