@@ -6,11 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
 from cost_models.operators.base import DtypeRole
 from cost_models.operators.traced import Growth
+from cost_models.readers.torch_module.fits import Fits
 from cost_models.readers.torch_module.inputs import (
     candidates,
     counts_images,
@@ -19,6 +19,7 @@ from cost_models.readers.torch_module.inputs import (
     token_limit,
 )
 from cost_models.readers.torch_module.ledger import AttentionCall, Cost
+from cost_models.readers.torch_module.quiet import one_line
 from cost_models.readers.torch_module.trace import Call, Key, Prepared, Run, run, timed
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ FULL_LENGTH: Final = 2048
 SHORT_LENGTH: Final = 256
 SLOW_RUN_S: Final = 2.0
 """A run at 256 positions that takes longer (a recurrence in Python) is repeated at short lengths only."""
-TOLERANCE: Final = 1e-9
 NOTHING: Final = Growth()
 
 
@@ -68,7 +68,15 @@ class Traced:
 
 
 def trace_model(prepared: Prepared, config: Any) -> Traced:
-    """Costs of a model of the library, for inputs that suit it."""
+    """Costs of a model of the library, for inputs that suit it; the reason where there are none."""
+    try:
+        return _trace_model(prepared, config)
+    except Exception as error:
+        # Configs may hold anything that the library did not look at; counts do not depend on inputs.
+        return Traced(reason=one_line(error))
+
+
+def _trace_model(prepared: Prepared, config: Any) -> Traced:
     model = prepared.model
     size = image_size(config)
     if not counts_tokens(model):
@@ -168,7 +176,7 @@ def _single(cost: Cost, scale: float) -> UnitCost:
 def _unit(lengths: Sequence[int], costs: Sequence[Cost]) -> UnitCost:
     """Several runs: exact polynomials, whole-length attention as calls."""
     whole, rest = _attention(lengths, costs)
-    fits = _Fits(lengths)
+    fits = Fits(lengths)
     last = costs[-1]
     roles = list(dict.fromkeys(role for cost in costs for role in (*cost.kept, DtypeRole.COMPUTE)))
     folded = [_folded(calls) for calls in rest]
@@ -199,53 +207,19 @@ def _unit(lengths: Sequence[int], costs: Sequence[Cost]) -> UnitCost:
 
 
 def _mean(cost: Cost, which: int) -> float:
-    return math.exp(cost.log_shape[which] / cost.flops) if cost.flops else 1.0
+    """Geometric mean of a side of the products, as a multiple of 8: a mean says nothing about alignment."""
+    if not cost.flops:
+        return 1.0
+    return 8.0 * max(round(math.exp(cost.log_shape[which] / cost.flops) / 8.0), 1)
 
 
-def _causal_share(fits: _Fits, costs: Sequence[Cost]) -> float | None:
+def _causal_share(fits: Fits, costs: Sequence[Cost]) -> float | None:
     """Causal part of what grows with the square inside attention modules; None where they say nothing."""
     if not any(cost.attention_flops for cost in costs):
         return None
     every = fits.growth([cost.attention_flops for cost in costs], essential=False).quadratic
     causal = fits.growth([cost.causal_flops for cost in costs], essential=False).quadratic
     return min(max(causal / every, 0.0), 1.0) if every > 0 else None
-
-
-class _Fits:
-    """Polynomials through the values at some lengths; `exact` says whether each went through all of them."""
-
-    def __init__(self, lengths: Sequence[int]) -> None:
-        self._lengths = lengths
-        self.exact = True
-
-    def growth(self, values: Sequence[float], *, essential: bool = True) -> Growth:
-        """Constant, linear and quadratic part; where they do not fit, in proportion to the longest."""
-        points = list(zip(self._lengths, values, strict=True))
-        found = _through(points[-3:])
-        miss = max(abs(float(found.at(length)) - value) for length, value in points)
-        if miss <= TOLERANCE * max(abs(value) for value in (*values, 1.0)):
-            return found
-        if essential:
-            self.exact = False
-        return Growth(linear=values[-1] / self._lengths[-1])
-
-
-def _through(points: Sequence[tuple[int, float]]) -> Growth:
-    """Newton's polynomial in exact fractions."""
-    xs = [Fraction(x) for x, _ in points]
-    table = [Fraction(y) for _, y in points]
-    for order in range(1, len(xs)):
-        for i in range(len(xs) - 1, order - 1, -1):
-            table[i] = (table[i] - table[i - 1]) / (xs[i] - xs[i - order])
-    table += [Fraction(0)] * (3 - len(table))
-    first, slope, bend = table[:3]
-    x0 = xs[0]
-    x1 = xs[1] if len(xs) > 1 else Fraction(0)
-    return Growth(
-        constant=float(first - slope * x0 + bend * x0 * x1),
-        linear=float(slope - bend * (x0 + x1)),
-        quadratic=float(bend),
-    )
 
 
 def _attention(

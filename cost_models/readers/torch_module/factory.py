@@ -96,7 +96,7 @@ def _read(module: nn.Module, example: Any, name: str) -> ModelSpec:
     from cost_models.readers.torch_module.structure import take_apart
     from cost_models.readers.torch_module.trace import Prepared
 
-    module = module.to("meta")
+    _forget_values(module)
     structure = take_apart(module)
     experts = {id(layer.module): find_experts(layer.module, None) for layer in structure.layers}
     table, head = _ends(module, structure.layers)
@@ -116,6 +116,22 @@ def _read(module: nn.Module, example: Any, name: str) -> ModelSpec:
         assumed=assumed,
     )
     return Assembly(prepared, found, (), facts).model()
+
+
+def _forget_values(module: nn.Module) -> None:
+    """Put every parameter and buffer on the meta device; what several modules share stays shared."""
+    from torch import nn
+
+    known: dict[int, Any] = {}
+    for part in module.modules():
+        for name, parameter in list(part._parameters.items()):
+            if parameter is not None and not parameter.is_meta:
+                empty = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+                part._parameters[name] = known.setdefault(id(parameter), empty)
+                known.setdefault(-id(parameter), parameter)  # keeps the identity taken
+        for name, buffer in list(part._buffers.items()):
+            if buffer is not None:
+                part._buffers[name] = buffer.to("meta")
 
 
 def _ends(module: nn.Module, layers: Sequence[Any]) -> tuple[nn.Module | None, nn.Module | None]:

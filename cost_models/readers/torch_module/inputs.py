@@ -45,7 +45,7 @@ def image_size(config: Any) -> ImageSize:
             size = max(size)
         if isinstance(size, int) and size > 0:
             return ImageSize(size, stated=True)
-    detects = any("Detection" in str(each) for each in getattr(config, "architectures", None) or ())
+    detects = "Detection" in str(getattr(config, "architectures", None))
     return ImageSize(DETECTION_IMAGE if detects else DEFAULT_IMAGE, stated=False)
 
 

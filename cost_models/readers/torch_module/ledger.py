@@ -19,7 +19,6 @@ from cost_models.readers.torch_module.build import TookTooLong
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,8 @@ class Ledger:
         self._true: list[torch.Tensor] = []
         self._muted = False
         self._end = time.monotonic() + seconds
-        self.attending: list[nn.Module] = []
+        self.attending: list[Any] = []
+        """Attention modules that are running, innermost last."""
 
     @contextmanager
     def unit(self, key: tuple[object, ...]) -> Iterator[Cost]:
@@ -284,6 +284,6 @@ def _whole(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
-def _window(module: nn.Module) -> int:
+def _window(module: object) -> int:
     """How far back an attention module looks, 0 for all."""
     return _whole(getattr(module, "sliding_window", 0))

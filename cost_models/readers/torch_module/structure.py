@@ -151,7 +151,7 @@ def _stacks(model: nn.Module) -> Iterator[tuple[str, list[tuple[str, nn.Module]]
 def _outermost(module: nn.Module, path: str, kind: type) -> Iterator[tuple[str, _List]]:
     for name, child in module.named_children():
         inner = f"{path}.{name}" if path else name
-        if isinstance(child, kind):
+        if isinstance(child, kind) and "expert" not in name.lower():
             yield inner, _List(child)
         else:
             yield from _outermost(child, inner, kind)

@@ -68,7 +68,7 @@ def _trace(prepared: Prepared, part: nn.Module, layers: Sequence[LayerModule]) -
     places = tuple(place for place, layer in enumerate(layers) if id(layer.module) in inside)
     own = StackModule("", tuple(layers[place] for place in places))
     structure = Structure((own,), (), 0)
-    apart = Prepared(part, structure, prepared.experts, None, None)
+    apart = Prepared(part, structure, prepared.experts, None, None, prepared.until)
     found = trace_model(apart, part.config)
     if not found.calls:
         return None

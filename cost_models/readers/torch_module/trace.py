@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cost_models.readers.torch_module.build import TookTooLong
 from cost_models.readers.torch_module.experts import Experts
+from cost_models.readers.torch_module.handed import measure, no_packing, pass_on, pass_on_pair, shapes
 from cost_models.readers.torch_module.ledger import Cost, Ledger, recording
 from cost_models.readers.torch_module.quiet import one_line, quietly
 from cost_models.readers.torch_module.structure import LayerModule, Structure
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 RUN_LIMIT_S: Final = 20.0
+TRACE_LIMIT_S: Final = 60.0
+"""Of all runs of one model together; what was not run by then is estimated, and said to be."""
 Key = tuple[object, ...]
 GAP: Final = "gap"
 """First word of the units between layers; the second is how many layer calls came before."""
@@ -57,6 +60,8 @@ class Prepared:
     """Routed experts of a layer, by the identity of its module."""
     table: nn.Module | None
     head: nn.Module | None
+    until: float = field(default_factory=lambda: time.monotonic() + TRACE_LIMIT_S)
+    """When the last run must be over (time.monotonic)."""
 
 
 @dataclass(slots=True)
@@ -80,12 +85,15 @@ def run(prepared: Prepared, inputs: Sequence[Any], named: Mapping[str, Any], len
         if hasattr(value, "untyped_storage")
     }
     width = next((p.element_size() for p in prepared.model.parameters() if p.is_floating_point()), 2)
-    ledger = Ledger(batch, held, RUN_LIMIT_S, width)
+    seconds = min(RUN_LIMIT_S, prepared.until - time.monotonic())
+    if seconds <= 0:
+        raise TookTooLong
+    ledger = Ledger(batch, held, seconds, width)
     state = _State(ledger)
     with ExitStack() as stack:
         stack.enter_context(quietly())
         stack.enter_context(_replaced(prepared, state))
-        stack.enter_context(_no_packing())
+        stack.enter_context(no_packing())
         stack.enter_context(recording(ledger))
         stack.enter_context(ledger.unit((GAP, 0)))
         try:
@@ -132,7 +140,7 @@ def _of_layer(
     """What one layer's experts, attention modules and the layer itself run instead of their forward."""
     for each in experts:
         if not each.is_list:
-            yield each.module, _pass_on
+            yield each.module, pass_on
     for part in layer.module.modules():
         if part is not layer.module and hasattr(part, "is_causal"):
             yield part, _attending(part, state)
@@ -162,7 +170,7 @@ def _watched(
         if state.depth:  # a layer inside a layer belongs to the outer one
             return original(*args, **kwargs)
         state.ledger.check_time()
-        shape = (id(module) if not whole else 0, *_shapes((args, kwargs)))
+        shape = (id(module) if not whole else 0, *shapes((args, kwargs)))
         variants = state.shapes.setdefault(kind, [])
         if whole and shape not in variants:
             variants.append(shape)
@@ -194,21 +202,21 @@ def _first_run(
     state.depth += 1
     reason = ""
     try:
-        for bypass in (None, _pass_on, _pass_on_pair):
+        for bypass in (None, pass_on, pass_on_pair):
             if bypass is not None and not blocks:
                 break
             with state.ledger.unit(key) as cost, _bypassed(blocks, bypass):
                 try:
                     out = original(*args, **kwargs)
-                    _measure(cost, out, state.ledger.batch)
+                    measure(cost, out, state.ledger.batch)
                     return out
                 except Exception as error:
                     reason = one_line(error)
             state.ledger.costs[key] = Cost()
         cost = state.ledger.costs[key]
         cost.failed = reason
-        out = _pass_on(*args, **kwargs)
-        _measure(cost, out, state.ledger.batch)
+        out = pass_on(*args, **kwargs)
+        measure(cost, out, state.ledger.batch)
         return out
     finally:
         state.depth -= 1
@@ -257,71 +265,16 @@ def _apart(module: nn.Module, key: Key, state: _State) -> Callable[..., Any]:
     return forward
 
 
-def _pass_on(*args: Any, **kwargs: Any) -> Any:
-    """The first tensor handed in."""
-    import torch
-
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, torch.Tensor):
-            return value
-    raise TypeError("no tensor to hand on")
-
-
-def _pass_on_pair(*args: Any, **kwargs: Any) -> Any:
-    return _pass_on(*args, **kwargs), None
-
-
-def _shapes(values: Any) -> Iterator[object]:
-    import torch
-
-    if isinstance(values, torch.Tensor):
-        yield tuple(values.shape)
-    elif isinstance(values, list | tuple):
-        for each in values:
-            yield from _shapes(each)
-    elif isinstance(values, dict):
-        for name in sorted(values, key=str):
-            yield from _shapes(values[name])
-
-
-def _measure(cost: Cost, out: Any, batch: int) -> None:
-    """Elements per sequence and channels of the first tensor of an output."""
-    import torch
-
-    if isinstance(out, torch.Tensor) and out.dim():
-        cost.width, cost.channels = out.numel() / batch, int(out.shape[-1])
-    elif isinstance(out, dict):
-        _measure(cost, tuple(out.values()), batch)
-    elif isinstance(out, list | tuple):
-        for each in out:
-            _measure(cost, each, batch)
-            if cost.width:
-                return
-
-
-@contextmanager
-def _no_packing() -> Iterator[None]:
-    """No look-up of packed sequences: it reads positions, which have no values here."""
-    import sys
-
-    masking: Any = sys.modules.get("transformers.masking_utils")
-    if masking is None:
-        yield
-        return
-    before = masking.find_packed_sequence_indices
-    masking.find_packed_sequence_indices = lambda position_ids: None
-    try:
-        yield
-    finally:
-        masking.find_packed_sequence_indices = before
-
-
 def timed(work: Callable[[], Run]) -> tuple[Run | None, str, float]:
     """A run, or why there is none, and its seconds."""
     start = time.monotonic()
     try:
         return work(), "", time.monotonic() - start
     except TookTooLong:
-        return None, f"it took more than {RUN_LIMIT_S:g} s", time.monotonic() - start
+        return (
+            None,
+            f"it took more than {RUN_LIMIT_S:g} s (all runs: {TRACE_LIMIT_S:g} s)",
+            time.monotonic() - start,
+        )
     except Exception as error:
         return None, one_line(error), time.monotonic() - start
