@@ -2,7 +2,8 @@
 
 The page says for every model_type which reader takes it and how many counted configs it equals to the last parameter;
 what no plain reader takes is listed with what the transformers extra says of it, as
-tests/data/oracle_extra.json records.
+tests/data/oracle_extra.json records. `--extra` reads those configs through the extra and writes the record first; it
+needs the extra and takes minutes.
 """
 
 import json
@@ -15,6 +16,7 @@ from typing import Final
 from cost_models.errors import BadInput
 from cost_models.profiles import list_models, model_config, profiles_root
 from cost_models.readers import FAMILIES, read_model
+from cost_models.readers.sources import Reader
 from cost_models.specs.counts import count_parameters
 from planner.validation.oracle import OracleRow, differences, oracle_rows
 
@@ -60,10 +62,10 @@ def label(row: OracleRow) -> str:
     return f"{row.name}, {row.form}"
 
 
-def status(row: OracleRow) -> str:
-    """`exact`, or why the plain readers refuse the row, or where they differ from the built model."""
+def status(row: OracleRow, reader: Reader = "plain") -> str:
+    """`exact`, or why the reader refuses the row, or where it differs from the built model."""
     try:
-        found = differences(row, read_model(row.config, name=row.name, reader="plain"))
+        found = differences(row, read_model(row.config, name=row.name, reader=reader))
     except BadInput as error:
         return f"refused: {error.detail}"
     return "; ".join(found) or EXACT
@@ -113,8 +115,17 @@ def read_extra() -> dict[str, str]:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
-def main() -> int:
-    """Write the page and the table."""
+def through_the_extra(rows: Iterable[OracleRow]) -> dict[str, str]:
+    """What the extra's reader says of every row that no plain reader takes."""
+    others = [row for row in rows if "model_type" in row.config and row.model_type not in FAMILIES]
+    return {label(row): status(row, "transformers") for row in others}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the page and the table, and before them the extra's record if asked."""
+    if "--extra" in arguments:
+        record = json.dumps(through_the_extra(oracle_rows()), indent=1)
+        extra_file().write_text(record + "\n", encoding="utf-8")
     page = coverage_page(coverage_of(oracle_rows(), read_extra()))
     root = profiles_root()
     (root.parent / "docs" / "model_coverage.md").write_text(page, encoding="utf-8")
@@ -123,4 +134,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

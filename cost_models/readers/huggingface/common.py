@@ -69,7 +69,10 @@ class Parts:
 def read_decoder(config: Config, name: str, layers: int = 0) -> Decoder:
     """Sizes that every decoder config names alike; `layers` where a pattern has told their number."""
     heads = config.count("num_attention_heads")
-    kv_heads = config.optional_integer("num_key_value_heads") or heads
+    kv_heads = config.optional_integer("num_key_value_heads")
+    if kv_heads is None:
+        kv_heads = heads
+        config.note("num_key_value_heads", str(heads), changes_parameters=True)
     if heads % kv_heads:
         raise config.contradiction(
             "num_key_value_heads",

@@ -3,7 +3,6 @@
 import json
 import math
 import random
-import re
 import subprocess
 import sys
 import time
@@ -115,23 +114,6 @@ def test_a_mutated_config_is_read_or_refused_by_its_key():
             named = [each for each in error.pointer.split("/")[1:] if not each.isdecimal()]
             assert any(each in error.detail for each in named), (number, error.pointer, error.detail)
             assert len(error.detail) < 500, number
-
-
-def test_a_dropped_key_that_counts_is_listed():
-    for number in range(0, CASES, 4):
-        draw = random.Random(number)
-        config = dict(draw.choice(CONFIGS))
-        key = draw.choice(sorted(set(config) - {"model_type", "architectures"}))
-        whole = count_parameters(read_model(config, reader="plain")).parameters
-        without = {each: value for each, value in config.items() if each != key}
-        try:
-            model = read_model(without, reader="plain")
-        except BadInput as error:
-            assert error.pointer and error.detail
-            continue
-        assumed = {re.split("[./]", each.key)[0] for each in model.assumed if each.changes_parameters}
-        if count_parameters(model).parameters != whole:
-            assert key in assumed, (number, config["model_type"], key)
 
 
 @pytest.mark.slow
