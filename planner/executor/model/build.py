@@ -9,8 +9,9 @@ from cost_models.errors import BadInput
 from cost_models.operators import Activation, CrossEntropy
 from cost_models.operators.base import Operator
 from cost_models.specs.model import Layer, ModelSpec, Role
-from planner.executor.model.block import Block, ChunkedHead, segments_of
+from planner.executor.model.block import Block
 from planner.executor.model.chunk import ChunkModule, LossShape
+from planner.executor.model.chunked_head import ChunkedHead
 from planner.executor.model.operators.attention import AttentionModule
 from planner.executor.model.operators.convolution import BatchNormModule, Conv2dModule, PoolModule
 from planner.executor.model.operators.elementwise import ActivationModule, ResidualModule
@@ -30,7 +31,8 @@ from planner.executor.model.operators.site import Site
 from planner.executor.model.operators.tables import Tables
 from planner.executor.model.options import BuildOptions, ChunkCut
 from planner.executor.model.parameters import Maker
-from planner.executor.model.recompute import scope_operators
+from planner.executor.model.recompute import recomputed
+from planner.executor.model.segments import segments_of
 from planner.executor.model.semantics import semantics_of
 from planner.executor.model.support import unsupported_operators
 from planner.executor.model.wiring import Regions, wire
@@ -124,8 +126,9 @@ def build_block(site: Site, loss: LossShape) -> Block:
     """One layer's operators and how tensors pass between them."""
     operators = site.kind.operators
     modules = {operator.name: build_operator(operator, site) for operator in operators}
-    steps = wire(operators, Regions(site.tp.size > 1, site.options.expert_tensor_parallel))
-    again = scope_operators(site.kind, site.options.scopes)
+    regions = Regions(site.tp.size > 1, site.options.expert_tensor_parallel)
+    steps = wire(operators, regions)
+    again = recomputed(site.kind, site.options.scopes, regions)
     chunks = site.options.cross_entropy_chunks
     if chunks > 1 and isinstance(operators[-1], CrossEntropy):
         return ChunkedHead(modules, segments_of(steps[:-2], again), site.tp, chunks, loss.total)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from planner.executor.model.block import ChunkedHead
+from planner.executor.model.chunked_head import ChunkedHead
 from planner.executor.model.loss import class_loss_sum, token_loss_sum
 from planner.executor.model.options import ChunkCut
 from planner.executor.model.tensor_parallel import TensorParallel

@@ -4,11 +4,13 @@ Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; selective sco
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from cost_models.specs.model import LayerKind
+from planner.executor.model.wiring import Regions, keys_of
 
 
 def run_again(
@@ -19,6 +21,18 @@ def run_again(
     return found
 
 
-def scope_operators(kind: LayerKind, scopes: tuple[str, ...]) -> frozenset[str]:
-    """Names of the operators that the scopes recompute in a layer of this kind."""
-    return frozenset(name for scope in kind.scopes if scope.name in scopes for name in scope.operators)
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """Operators that run again before their backward, and keys of tensors that are given up though others read them."""
+
+    operators: frozenset[str] = frozenset()
+    given_up: frozenset[str] = frozenset()
+
+
+def recomputed(kind: LayerKind, scopes: tuple[str, ...], regions: Regions) -> Recomputed:
+    """What the scopes recompute in a layer of this kind."""
+    chosen = [scope for scope in kind.scopes if scope.name in scopes]
+    operators = frozenset(name for scope in chosen for name in scope.operators)
+    tensors = {name for scope in chosen for name in scope.gives_up}
+    given_up = keys_of(kind.operators, regions, tensors) if tensors else frozenset()
+    return Recomputed(operators, given_up)

@@ -5,7 +5,7 @@ the part `q` before its norm; the rotary embedding reads and rewrites queries an
 parts of its linear.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from cost_models.operators import (
@@ -30,6 +30,9 @@ ENTER = "enter"
 
 GATE = "gate"
 """Not an operator: the router's gate on the shared expert's output."""
+
+INSIDE = "@tp"
+"""Ending of the key of a tensor that has entered the region."""
 
 RAW = "_raw"
 LATENT_INPUTS = ("q_up", "kv_down")
@@ -64,7 +67,7 @@ class _Names:
 
     def enter(self, key: str, scope_of: str) -> str:
         """The key inside the region; entered once, whoever reads it."""
-        inside = f"{key}@tp"
+        inside = f"{key}{INSIDE}"
         if inside not in self.entered:
             self.entered.add(inside)
             self.steps.append(Step(ENTER, (key,), (inside,), scope_of))
@@ -81,6 +84,17 @@ class Regions:
 
 def wire(operators: Sequence[Operator], regions: Regions) -> tuple[Step, ...]:
     """Steps in order; the last one's output is the layer's."""
+    return tuple(_wired(operators, regions).steps)
+
+
+def keys_of(operators: Sequence[Operator], regions: Regions, tensors: Iterable[str]) -> frozenset[str]:
+    """Keys of tensors by the names that recompute scopes use; what stands for a name after the last operator."""
+    names = _wired(operators, regions)
+    found = {key for tensor in tensors for key in names.keys(tensor)}
+    return frozenset(found | {f"{key}{INSIDE}" for key in found})
+
+
+def _wired(operators: Sequence[Operator], regions: Regions) -> _Names:
     names = _Names()
     for operator in operators:
         if isinstance(operator, Residual):
@@ -90,7 +104,7 @@ def wire(operators: Sequence[Operator], regions: Regions) -> tuple[Step, ...]:
             inputs = _entered(operator, inputs, names, regions)
         outputs = _outputs(operator, operators, names)
         names.steps.append(Step(operator.name, inputs, outputs, operator.name))
-    return tuple(names.steps)
+    return names
 
 
 def _inputs(operator: Operator, names: _Names) -> tuple[str, ...]:
