@@ -130,6 +130,7 @@ ARCHITECTURES: Final[Mapping[str, str]] = {
     "MiniMaxM2ForCausalLM": "minimax_m2",
     "Ministral3ForCausalLM": "ministral3",
     "MinistralForCausalLM": "ministral",
+    "Mistral3ForConditionalGeneration": "mistral3",
     "MistralForCausalLM": "mistral",
     "MixtralForCausalLM": "mixtral",
     "MllamaForCausalLM": "mllama_text_model",

@@ -154,5 +154,17 @@ COMPOSITES: Mapping[str, Composite] = {
         tower_defaults={},
         own=_UNTIED,
     ),
+    "mistral3": Composite(
+        text={"mistral": "mistral", "ministral3": "ministral3"},
+        vision=("pixtral",),
+        tower=towers_more.pixtral_tower,
+        tower_defaults=towers_more.PIXTRAL,
+        own={
+            **sizes(tie_word_embeddings=True, multimodal_projector_bias=False, spatial_merge_size=2),
+            **options(projector_hidden_act="gelu", vision_feature_layer=-1),
+        },
+        needs_tower=True,
+        text_keys=_DENSE_KEYS,
+    ),
 }
 """The configuration classes of these families, transformers 5.24."""

@@ -136,6 +136,7 @@ FAMILIES: Final[Mapping[str, str]] = {
     "ministral": "ministral:read_ministral",
     "ministral3": "ministral:read_ministral3",
     "mistral": "llama:read_mistral",
+    "mistral3": "composite:read_mistral3",
     "mixtral": "mixtral:read_mixtral",
     "mllama": "composite:read_mllama",
     "mllama_text_model": "mllama:read_mllama_text_model",

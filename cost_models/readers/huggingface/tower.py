@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from cost_models.operators import IdleWeights, PositionTable
 from cost_models.operators.base import Operator
@@ -59,6 +59,8 @@ class Tower:
     """Kinds of layers, where they are not LayerNorm, attention and a feed-forward of two matrices with biases."""
     order: Sequence[str] = ()
     """Those kinds by layer."""
+    norm: Literal["rms", "layer"] = "layer"
+    """Kind of those norms."""
     embeds: bool = False
     """Whether the connector counts as part of the embedding (Gemma 4)."""
 
@@ -118,7 +120,7 @@ class Tower:
         return chain(attention_sublayer(stream, attention), feed_forward_sublayer(stream, frame.mlp))
 
     def _norms(self) -> tuple[Operator, ...]:
-        stream = Stream(self.frame.hidden, norm="layer")
+        stream = Stream(self.frame.hidden, norm=self.norm)
         found: list[Operator] = [stream.normalise(name, "x") for name in self.norms]
         if self.idle:
             found.append(IdleWeights(name="vision_idle", elements=self.idle))

@@ -12,7 +12,7 @@ from cost_models.readers.blocks.stream import Stream, chain, replicated
 from cost_models.readers.huggingface.config import Config, Default, options, sizes
 from cost_models.readers.huggingface.encoder import check_heads
 from cost_models.readers.huggingface.tower import Frame, Tower, Widths, patch_features, projector
-from cost_models.readers.huggingface.vision import side
+from cost_models.readers.huggingface.vision import grid, side
 
 _QWEN: Mapping[str, Default] = {
     **sizes(
@@ -53,6 +53,20 @@ GEMMA4: Mapping[str, Default] = {
     **options(hidden_activation="gelu_pytorch_tanh", attention_dropout=0.0, pooling_kernel_size=3),
 }
 """Gemma4VisionConfig of transformers 5.24."""
+
+PIXTRAL: Mapping[str, Default] = {
+    **sizes(
+        hidden_size=1024,
+        intermediate_size=4096,
+        num_hidden_layers=24,
+        num_attention_heads=16,
+        num_channels=3,
+        image_size=1024,
+        patch_size=16,
+    ),
+    **options(hidden_act="gelu", attention_dropout=0.0),
+}
+"""PixtralVisionConfig of transformers 5.24."""
 
 QWEN_PATCHES = 2304
 """Patches of the one image that every sequence is taken to hold: 48 x 48, as many as Qwen3-VL's table has rows."""
@@ -172,6 +186,42 @@ def gemma4_tower(config: Config, whole: Config, text_width: int) -> Tower:
         ),
         rotary=True,
         embeds=True,
+        blocks={"vision": block},
+        order=("vision",) * frame.layers,
+    )
+
+
+def pixtral_tower(config: Config, whole: Config, text_width: int) -> Tower:
+    """Rotary layers without biases behind RMSNorms; a norm, neighbours merged by one matrix, two more."""
+    hidden, heads = config.integer("hidden_size"), config.count("num_attention_heads")
+    check_heads(config, "hidden_size", hidden, heads)
+    mlp = MlpShape(width=config.integer("intermediate_size"), function=config.text("hidden_act"))
+    dropout = config.number("attention_dropout") > 0
+    frame = Frame(hidden, heads, config.count("num_hidden_layers"), mlp, dropout)
+    attention = AttentionShape(heads=heads, head_dim=hidden // heads, causal=False, dropout=dropout)
+    stream, merge = Stream(hidden), whole.integer("spatial_merge_size", high=64)
+    block = chain(attention_sublayer(stream, attention), feed_forward_sublayer(stream, mlp))
+    if not isinstance(whole.raw("vision_feature_layer"), int):
+        raise whole.contradiction(
+            "vision_feature_layer", "vision_feature_layer is no whole number; give one layer"
+        )
+    cells = grid(config)
+    bias, function = whole.flag("multimodal_projector_bias"), whole.text("projector_hidden_act")
+    return Tower(
+        frame=frame,
+        patch_features=patch_features(config, side(config, "patch_size")),
+        patch_bias=False,
+        vectors=0,
+        positions=cells**2,
+        tokens=max(1, (cells // merge) ** 2),
+        connector=(
+            Norm(name="soft_norm", inputs=("x",), width=hidden),
+            replicated("merge", "soft_norm", hidden * merge**2, hidden),
+            *projector(Widths(hidden, text_width, text_width), function, bias, source="merge"),
+        ),
+        norms=("pre_norm",),
+        norm="rms",
+        rotary=True,
         blocks={"vision": block},
         order=("vision",) * frame.layers,
     )
