@@ -16,7 +16,7 @@ COMMUNICATIONS: Final = ("tp", "cp", "ep", "pp", "dp")
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One optimizer step over all ranks. `step_s` is the slowest rank's; bytes are by rank."""
+    """One optimizer step over all ranks. `step_s` is the slowest rank's; bytes and processor seconds are by rank."""
 
     step: int
     step_s: float
@@ -26,6 +26,7 @@ class StepRecord:
     tokens: int
     memory_bytes: tuple[float, ...]
     reserved_bytes: tuple[float, ...]
+    processor_s: tuple[float, ...]
 
     @property
     def tokens_per_s(self) -> float:
@@ -45,6 +46,7 @@ class StepRecord:
             "tokens": self.tokens,
             "memory_bytes": list(self.memory_bytes),
             "reserved_bytes": list(self.reserved_bytes),
+            "processor_s": list(self.processor_s),
         }
 
 
@@ -59,6 +61,7 @@ def step_of_event(event: Mapping[str, Any]) -> StepRecord:
         tokens=int(event["tokens"]),
         memory_bytes=tuple(float(value) for value in event["memory_bytes"]),
         reserved_bytes=tuple(float(value) for value in event["reserved_bytes"]),
+        processor_s=tuple(float(value) for value in event["processor_s"]),
     )
 
 
@@ -81,6 +84,11 @@ class RunReport:
     def step_s(self) -> float:
         """Median step, in seconds."""
         return median(s.step_s for s in self.steady)
+
+    @property
+    def processor_s(self) -> float:
+        """Median over steps of the processor seconds of all ranks together."""
+        return median(sum(s.processor_s) for s in self.steady)
 
     @property
     def peak_by_rank(self) -> tuple[float, ...]:
@@ -116,6 +124,7 @@ class RunReport:
             "step_s": self.step_s,
             "step_s_min": min(s.step_s for s in steady),
             "step_s_max": max(s.step_s for s in steady),
+            "processor_s": self.processor_s,
             "tokens_per_s": median(s.tokens_per_s for s in steady),
             "peak_bytes": max(self.peak_by_rank),
             "peak_reserved_bytes": max(self.reserved_by_rank),

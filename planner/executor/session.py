@@ -93,7 +93,7 @@ def describe(device: torch.device) -> str:
 
 def gather_step(step: int, result: StepResult, memory: MemorySample, device: torch.device) -> StepRecord:
     """One record of all ranks' seconds and bytes; collective."""
-    own = [result.step_s, memory.allocated_bytes, memory.reserved_bytes]
+    own = [result.step_s, memory.allocated_bytes, memory.reserved_bytes, result.processor_s]
     rows = all_rows(torch.tensor(own, dtype=torch.float64, device=device))
     return StepRecord(
         step=step,
@@ -104,6 +104,7 @@ def gather_step(step: int, result: StepResult, memory: MemorySample, device: tor
         tokens=result.tokens,
         memory_bytes=tuple(row[1] for row in rows),
         reserved_bytes=tuple(row[2] for row in rows),
+        processor_s=tuple(row[3] for row in rows),
     )
 
 

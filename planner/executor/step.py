@@ -33,6 +33,8 @@ class StepResult:
     """One step on one rank; loss, gradient norm and tokens are those of all ranks."""
 
     step_s: float
+    processor_s: float
+    """Seconds of all this process's threads: what a machine with other work on it does not stretch."""
     loss: float
     grad_norm: float
     lr: float
@@ -74,12 +76,12 @@ class Trainer:
             self._to_device(batch) for batch in self.sampler.micro_batches(self.order.num_micro_batches)
         ]
         lr = self.data_parallel.lr
-        start = self._now()
+        start, processor = self._now(), time.process_time()
         valid = self._num_valid(batches)
         loss = self.forward_backward(batches, valid)
         grad_norm = self.data_parallel.step(self.order.options.max_norm)
-        seconds = self._now() - start
-        return StepResult(seconds, self._shared_loss(loss), grad_norm, lr, self._tokens())
+        seconds, processor_s = self._now() - start, time.process_time() - processor
+        return StepResult(seconds, processor_s, self._shared_loss(loss), grad_norm, lr, self._tokens())
 
     def forward_backward(self, batches: list[Batch], valid: int) -> Tensor:
         """Final gradients of a step of `valid` targets over all ranks; returns this rank's share of the loss."""

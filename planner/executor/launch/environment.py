@@ -31,7 +31,7 @@ def worker_environment(order: RunOrder) -> dict[str, str]:
     # A user's dataset or factory lies where the command was started.
     path = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH", "")]))
     return process_settings(order) | {
-        "OMP_NUM_THREADS": str(max(cores // order.world_size, 1)),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(cores // order.world_size, 1)),
         LAUNCHER_PID: str(os.getpid()),
         "PYTHONPATH": path,
     }

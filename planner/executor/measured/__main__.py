@@ -19,7 +19,8 @@ def main() -> None:
     started = time.monotonic()
 
     def on_row(row: Row) -> None:
-        what = row.failure or f"memory {row.memory_ratio:.2f}, step {row.step_ratio:.2f} of measured"
+        steps = f"step {row.predicted_step_s:.3g} s predicted, {row.measured_step_s:.3g} s measured"
+        what = row.failure or f"memory {row.memory_ratio:.2f} of measured, {steps}"
         sys.stderr.write(f"{time.monotonic() - started:5.0f} s  {row.name}: {what}\n")
 
     rows = run_cases(cases, on_row)

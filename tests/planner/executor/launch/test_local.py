@@ -29,7 +29,8 @@ def launch(run_dir: Path, mode: str, **options: object) -> None:
         gc.collect()
 
 
-def test_workers_share_the_cores(tmp_path: Path) -> None:
+def test_workers_share_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     launch(tmp_path, "ok")
     threads = max(len(os.sched_getaffinity(0)) // 2, 1)
     names = sorted(path.name for path in tmp_path.glob("rank*"))
