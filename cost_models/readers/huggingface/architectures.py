@@ -103,6 +103,7 @@ ARCHITECTURES: Final[Mapping[str, str]] = {
     "InternLMForCausalLM": "internlm",
     "Jais2ForCausalLM": "jais2",
     "JambaForCausalLM": "jamba",
+    "JetMoeForCausalLM": "jetmoe",
     "KimiLinearForCausalLM": "kimi_linear",
     "LagunaForCausalLM": "laguna",
     "Lfm2ForCausalLM": "lfm2",

@@ -110,6 +110,7 @@ FAMILIES: Final[Mapping[str, str]] = {
     "iquestcoder": "llama_kin:read_iquestcoder",
     "jais2": "llama_kin:read_jais2",
     "jamba": "jamba:read_jamba",
+    "jetmoe": "jetmoe:read_jetmoe",
     "kimi_k2": "deepseek_kin:read_kimi_k2",
     "kimi_linear": "kimi_linear:read_kimi_linear",
     "laguna": "afmoe:read_laguna",

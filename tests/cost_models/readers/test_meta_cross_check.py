@@ -26,6 +26,8 @@ NO_CLASS = {
 Llama 3.2 Vision the text model alone is read)."""
 WITHOUT_LAYERS = {"albert", "convnext", "convnextv2", "gemma3n_text", "llava", "resnet", "swin", "swinv2"}
 """Their lists of modules are not the layers that are read (stages, shared layers, lists of matrices)."""
+EXPERTS_IN_ATTENTION = {"jetmoe"}
+"""Not all of their experts stand in a module of that name; their active parameters are held to the oracle's."""
 OWN_HEAD = {"t5", "mt5", "umt5"}
 """The library ties these whatever the config says; published checkpoints that are untied have a head."""
 
@@ -115,7 +117,7 @@ def test_varied_configs_equal_the_built_model(family, library, varied_configs):
         assert count_parameters(model).parameters == elements(built), config
         if family not in WITHOUT_LAYERS:
             assert read_layers(model) == library.layers(built), config
-        if model.is_moe:
+        if model.is_moe and family not in EXPERTS_IN_ATTENTION:
             assert count_parameters(model).active == active(built, model), config
         compared += 1
     assert compared >= FEWEST, family
