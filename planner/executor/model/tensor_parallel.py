@@ -83,6 +83,14 @@ def leave(x: Tensor, tp: TensorParallel) -> Tensor:
     return found
 
 
+def shared_sum(x: Tensor, tp: TensorParallel) -> Tensor:
+    """The sum of the ranks' x where every rank goes on with the sum in its own way: gradients are summed too."""
+    if tp.size == 1:
+        return x
+    found: Tensor = _SumBoth.apply(x, tp.group)  # type: ignore[no-untyped-call]
+    return found
+
+
 def sequence_slice(x: Tensor, tp: TensorParallel, dim: int) -> Tensor:
     """The rank's slice of the positions of a tensor that is whole on every rank."""
     if not tp.splits_sequence:
@@ -125,6 +133,23 @@ class _CopyIn(torch.autograd.Function):
         gradient = gradients[0].contiguous()
         dist.all_reduce(gradient, group=ctx.group)
         return gradient, None
+
+
+class _SumBoth(torch.autograd.Function):
+    """Sum over ranks forward and backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
+        total = x.clone()
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
+        total = gradients[0].clone()
+        dist.all_reduce(total, group=ctx.group)
+        return total, None
 
 
 class _ReduceOut(torch.autograd.Function):

@@ -9,7 +9,7 @@ from cost_models.operators import Norm
 from planner.executor.model.operators.rms import rms_norm
 from planner.executor.model.operators.site import Site
 from planner.executor.model.parameters import Initial, ones, zeros
-from planner.executor.model.tensor_parallel import local
+from planner.executor.model.tensor_parallel import local, shared_sum
 
 
 class NormModule(nn.Module):
@@ -20,12 +20,14 @@ class NormModule(nn.Module):
 
     def __init__(self, operator: Norm, site: Site) -> None:
         super().__init__()
-        if operator.sharded and operator.groups == 1 and operator.max_shards != 1 and site.tp.size > 1:
-            raise BadInput(
-                f"{operator.name} normalises over all heads at once, which tp {site.tp.size} divides; use tp 1"
-            )
         self.kind, self.width = operator.kind, operator.width
         self.by_head = operator.sharded
+        self.tp = site.tp
+        self.over_ranks = operator.sharded and operator.groups == 1 and site.tp.size > 1
+        if self.over_ranks and operator.kind != "rms":
+            raise BadInput(
+                f"{operator.name} takes the mean over all heads at once, which tp {site.tp.size} divides; use tp 1"
+            )
         self.own_weights = not operator.shared_weight
         self.eps = site.semantics.norm_eps
         self.offset = site.semantics.norm_offset
@@ -40,9 +42,21 @@ class NormModule(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., features] -> the same, or [..., width] where the input is wider."""
+        if self.over_ranks:
+            return self._over_ranks(x)
         if not self.by_head:
             return self._normalise(x if x.shape[-1] == self.width else x[..., : self.width])
         return self._normalise(x.reshape(*x.shape[:-1], -1, self.width)).flatten(-2)
+
+    def _over_ranks(self, x: Tensor) -> Tensor:
+        """RMSNorm over the features of all ranks, of which this one has a part (queries or keys of OLMo 2)."""
+        wide = x.float()
+        mean_square = shared_sum(wide.square().sum(-1, keepdim=True), self.tp) / self.width
+        out = wide * torch.rsqrt(mean_square + self.eps)
+        if self.weight is not None:
+            own = local(self.weight).narrow(0, self.tp.rank * x.shape[-1], x.shape[-1])
+            out = out * (own + self.offset)
+        return out.to(x.dtype)
 
     def _normalise(self, x: Tensor) -> Tensor:
         weight = None if self.weight is None else local(self.weight)

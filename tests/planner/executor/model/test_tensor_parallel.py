@@ -32,7 +32,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 FEW = ("llama", "gpt2", "deepseek v3")
 MOE = ("qwen2 moe",)
-MANY = ("qwen3", "gemma2", "gpt neox", "bloom", "bert", "gpt oss", "starcoder2", "opt", "mixtral")
+MANY = ("qwen3", "gemma2", "gpt neox", "bloom", "bert", "gpt oss", "olmo2", "starcoder2", "opt", "mixtral")
 
 
 def _model(case: str) -> Any:
