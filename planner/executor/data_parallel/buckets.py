@@ -23,7 +23,7 @@ from planner.executor.data_parallel.collectives import (
     sum_coalesced,
 )
 from planner.executor.data_parallel.flat import FlatBucket, cast_frozen, flatten, replace_parameters
-from planner.executor.data_parallel.layout import LayoutOptions, lay_out
+from planner.executor.data_parallel.layout import ALIGNMENT, LayoutOptions, lay_out
 from planner.executor.data_parallel.matrices import BucketMatrices
 from planner.executor.data_parallel.records import local_of
 from planner.executor.data_parallel.ties import counted_here, sum_copies
@@ -100,7 +100,7 @@ class FlatDataParallel(DataParallel):
         options = LayoutOptions(
             self._group.size(),
             settings.bucket_bytes,
-            alignment=BLOCK_ELEMENTS if kind is Kind.ADAM8BIT else 1,
+            alignment=BLOCK_ELEMENTS if kind is Kind.ADAM8BIT else ALIGNMENT,
             matrices_apart=kind is Kind.MUON,
         )
         numels = [local_of(parameter).numel() for parameter in self._parameters]

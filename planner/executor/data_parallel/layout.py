@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from planner.executor.data_parallel.records import ParameterRecord
 
 FP32_BYTES = 4
+ALIGNMENT = 64
+"""Elements; 128 bytes in bf16, so that views of weights start where matrix units and collectives are fastest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class LayoutOptions:
 
     ranks: int
     bucket_bytes: int
-    alignment: int = 1
+    alignment: int = ALIGNMENT
     matrices_apart: bool = False
 
 

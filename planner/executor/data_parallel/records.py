@@ -70,15 +70,18 @@ def unpadded(whole: Tensor, record: ParameterRecord) -> Tensor:
 
 
 def _tables(chunk: nn.Module) -> set[nn.Parameter]:
-    """Parameters of embeddings and heads: those beside one that is divided by vocabulary, or as long as a table."""
-    parts = list(chunk.modules())
-    tables = {p for part in parts for p in part.parameters(recurse=False) if hasattr(p, "unpadded_rows")}
-    tables |= {p for part in parts if isinstance(part, nn.Embedding) for p in part.parameters()}
-    beside = {
-        p for part in parts if not tables.isdisjoint(own := set(part.parameters(recurse=False))) for p in own
+    """Parameters of embeddings and heads.
+
+    Those beside a parameter that is padded by vocabulary; where a module has torch's own embeddings, those and whatever
+    is as long as one of them.
+    """
+    own = [set(part.parameters(recurse=False)) for part in chunk.modules()]
+    found = {
+        p for parameters in own if any(hasattr(p, "unpadded_rows") for p in parameters) for p in parameters
     }
-    lengths = {len(table) for table in tables}
-    return beside | {p for p in chunk.parameters() if p.ndim > 1 and len(p) in lengths}
+    theirs = {p for part in chunk.modules() if isinstance(part, nn.Embedding) for p in part.parameters()}
+    lengths = {len(table) for table in theirs}
+    return found | theirs | {p for p in chunk.parameters() if p.ndim > 1 and len(p) in lengths}
 
 
 def _record(name: str, chunk: int, parameter: nn.Parameter, *, is_table: bool) -> ParameterRecord:

@@ -31,6 +31,9 @@ REST = {
     "fsdp2-zero3-4": Case(strategy(dp_shard=4, zero=3), engine="fsdp2"),
     "torch-zero3-tp2": Case(strategy(dp_shard=2, tp=2, zero=3, sp=False), tied=True),
     "torch-zero2-pp2-tied": Case(strategy(dp_shard=2, pp=2, zero=2), tied=True),
+    "torch-zero3-alone": Case(strategy(zero=3)),
+    "torch-zero3-tp2-alone": Case(strategy(tp=2, zero=3, sp=True)),
+    "torch-zero1-alone": Case(strategy(zero=1)),
     # On a CPU, the host's memory is the device's: offload changes no number.
     "offload-optimizer-zero1": Case(strategy(dp_shard=2, zero=1, offload="optimizer")),
     "offload-parameters-zero3": Case(strategy(dp_shard=2, zero=3, offload="parameters"), engine="fsdp2"),

@@ -1,6 +1,8 @@
 """Where parameters lie in flat buckets: order, sizes, what may share one."""
 
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.distributed.tensor import Replicate, Shard
 
 from planner.executor.data_parallel.layout import Bucket, LayoutOptions, Place, lay_out
@@ -23,7 +25,7 @@ def record(name: str, **changes: object) -> ParameterRecord:
 def test_buckets_fill_from_the_last_parameter() -> None:
     records = [record(name) for name in "abcd"]
     # Room for 10 fp32 values: d and c (4 + 5 = 9), then b (7; a's 6 would make 13), then a; padded to 4 ranks.
-    buckets = lay_out(records, [6, 7, 5, 4], LayoutOptions(ranks=4, bucket_bytes=40))
+    buckets = lay_out(records, [6, 7, 5, 4], LayoutOptions(ranks=4, bucket_bytes=40, alignment=1))
     assert buckets == [
         Bucket((Place(3, 0, 4), Place(2, 4, 5)), 12),
         Bucket((Place(1, 0, 7),), 8),
@@ -32,7 +34,9 @@ def test_buckets_fill_from_the_last_parameter() -> None:
 
 
 def test_a_parameter_above_the_limit_has_a_bucket_of_its_own() -> None:
-    buckets = lay_out([record("a"), record("b")], [1000, 1], LayoutOptions(ranks=1, bucket_bytes=40))
+    buckets = lay_out(
+        [record("a"), record("b")], [1000, 1], LayoutOptions(ranks=1, bucket_bytes=40, alignment=1)
+    )
     assert [bucket.numel for bucket in buckets] == [1, 1000]
 
 
@@ -71,3 +75,30 @@ def test_matrices_apart() -> None:
     records = [record("norm"), record("matrix", is_matrix=True)]
     options = LayoutOptions(ranks=1, bucket_bytes=10**9, matrices_apart=True)
     assert len(lay_out(records, [1, 1], options)) == 2
+
+
+@given(
+    st.lists(st.integers(1, 500), min_size=1, max_size=30),
+    st.integers(1, 8),
+    st.integers(1, 4000),
+    st.sampled_from([1, 64, 256]),
+)
+def test_every_parameter_has_one_place(
+    numels: list[int], ranks: int, bucket_bytes: int, alignment: int
+) -> None:
+    options = LayoutOptions(ranks, bucket_bytes, alignment)
+    buckets = lay_out([record(str(index)) for index in range(len(numels))], numels, options)
+    assert sorted(place.index for bucket in buckets for place in bucket.places) == list(range(len(numels)))
+    for bucket in buckets:
+        assert bucket.numel % (ranks * alignment) == 0
+        end = 0
+        for place in bucket.places:
+            assert place.start >= end
+            assert place.start % alignment == 0
+            assert place.numel == numels[place.index]
+            end = place.start + place.numel
+        assert end <= bucket.numel < end + ranks * alignment + alignment
+    # Ready in this order: the first parameter of each bucket comes ever earlier in the model.
+    assert [min(p.index for p in b.places) for b in buckets] == sorted(
+        (min(p.index for p in b.places) for b in buckets), reverse=True
+    )

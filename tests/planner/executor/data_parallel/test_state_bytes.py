@@ -16,7 +16,7 @@ from tests.planner.executor.strategies import strategy
 
 RunRanks = Callable[..., list[Any]]
 
-ROWS, COLUMNS = 64, 100
+ROWS, COLUMNS = 128, 100
 PARAMETERS = ROWS * COLUMNS + ROWS
 
 

@@ -81,11 +81,14 @@ class Block(nn.Module):
         super().__init__()
         self.tp = tp
         self.norm = make(f"{index}.norm", (HIDDEN,), tp)
+        self.gain = make(f"{index}.gain", (1,), tp)  # fewer elements than ranks: most shards are empty
         self.up = make(f"{index}.up", (FFN, HIDDEN), tp, shard=0)
         self.down = make(f"{index}.down", (HIDDEN, FFN), tp, shard=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        inside = enter(functional.rms_norm(x, (HIDDEN,)) * local(self.norm), self.tp)
+        inside = enter(
+            functional.rms_norm(x, (HIDDEN,)) * local(self.norm) * (1.0 + local(self.gain)), self.tp
+        )
         hidden = functional.silu(functional.linear(inside, local(self.up)))
         return x + leave(functional.linear(hidden, local(self.down)), self.tp)
 
