@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cost_models.dropped import PER_OP, Dropped, drop_per_operator
 from cost_models.operators import Linear, LmHead
 from cost_models.operators.base import (
     DtypeRole,
@@ -37,7 +38,7 @@ class LayerWalk:
     """Work of one layer kind; parallel tuples say which operators a base recompute runs again, and which can wait."""
 
     kernels: tuple[Kernel, ...]
-    kernel_again: tuple[bool, ...]
+    kernel_again: tuple[float, ...]  # share of the kernel that runs again
     messages: tuple[Message, ...]
     message_again: tuple[bool, ...]
     message_windows: tuple[tuple[int, ...], ...]  # kernels (indices) that a ring message can hide behind
@@ -48,21 +49,11 @@ class LayerWalk:
     kernel_waits: tuple[bool, ...]  # whether a kernel belongs to a weight gradient that can run apart
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """What a recompute does not keep: operators that run again, and outputs given up although others read them."""
-
-    again: frozenset[str] = frozenset()
-    given_up: frozenset[str] = frozenset()
-
-
 def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]) -> LayerWalk:
     """Count one layer whose `scopes` are recomputed in the backward pass."""
-    chosen = [scope for scope in kind.scopes if scope.name in scopes]
-    again = {name for scope in chosen for name in scope.operators}
-    given_up = {name for scope in chosen for name in scope.gives_up}
+    dropped = dropped_by(kind, scopes)
     kernels: list[Kernel] = []
-    kernel_again: list[bool] = []
+    kernel_again: list[float] = []
     kernel_waits: list[bool] = []
     messages: list[Message] = []
     message_again: list[bool] = []
@@ -71,17 +62,16 @@ def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]
     for op in kind.operators:
         start = len(kernels)
         kernels += op.kernels(at, style)
-        kernel_again += [op.name in again] * (len(kernels) - start)
+        kernel_again += [dropped.share_again(op)] * (len(kernels) - start)
         kernel_waits += [can_wait(op) and k.phase is Phase.WEIGHT_GRADIENT for k in kernels[start:]]
         for message in op.messages(at, style):
             messages.append(message)
-            message_again.append(op.name in again)
+            message_again.append(dropped.moves_again(op))
             windows.append(tuple(i for i in range(start, len(kernels)) if kernels[i].phase == message.phase))
         loss = loss + op.loss_bytes(at, style)
     boundary = boundary_bytes(kind, at, style)
     none = _walk_memory(kind.operators, at, style, Dropped())
-    dropped = Dropped(frozenset(again), frozenset(given_up))
-    base = _walk_memory(kind.operators, at, style, dropped) if again else none
+    base = _walk_memory(kind.operators, at, style, dropped) if dropped.again else none
     recomputed = Saved(boundary, none.saved_bytes + none.transient_bytes)
     return LayerWalk(
         tuple(kernels),
@@ -95,6 +85,15 @@ def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]
         halfway_bytes(kind.operators, at, style),
         tuple(kernel_waits),
     )
+
+
+def dropped_by(kind: LayerKind, scopes: tuple[str, ...]) -> Dropped:
+    """What the chosen scopes of a layer kind drop; `per_op` is a scope of every kind that has scopes."""
+    if PER_OP in scopes and kind.scopes:
+        return drop_per_operator(kind.operators)
+    chosen = [scope for scope in kind.scopes if scope.name in scopes]
+    again = frozenset(name for scope in chosen for name in scope.operators)
+    return Dropped(again, frozenset(name for scope in chosen for name in scope.gives_up))
 
 
 def boundary_bytes(kind: LayerKind, at: Shard, style: Style) -> Num:
@@ -140,7 +139,6 @@ def tensor_bytes(tensor: Tensor, style: Style) -> Num:
         DtypeRole.INT64: 8.0,
         DtypeRole.BYTE: 1.0,
         DtypeRole.MASK: style.compute_bytes if style.cpu_kernels else 1.0,
-        DtypeRole.MASK: style.compute_bytes if style.cpu_kernels else 1.0,
     }
     return tensor.elements * sizes[tensor.dtype]
 
@@ -157,11 +155,14 @@ def saved_tensors(
     found: dict[str, tuple[int, Num]] = {}
     for index, op in enumerate(ops):
         for tensor in op.saved(at, style):
-            inner = tensor.id in produced or tensor.id.split(".")[0] in again
+            inner = dropped.loses(tensor.id) and (tensor.id in produced or tensor.id.split(".")[0] in again)
             if tensor.id in dropped.given_up or (op.name in again and inner):
                 continue
             first, old = found.get(tensor.id, (index, 0.0))
-            found[tensor.id] = (first, np.maximum(old, tensor_bytes(tensor, style)))
+            size = tensor_bytes(tensor, style) * dropped.kept_shares.get(tensor.id, 1.0)
+            found[tensor.id] = (first, np.maximum(old, size))
+        if op.name in dropped.kept_outputs:
+            found[op.name] = (index, op.elements_out(at) * style.compute_bytes)
     return found
 
 
@@ -199,6 +200,5 @@ def _regrown(operators: tuple[Operator, ...], at: Shard, style: Style, dropped: 
     every = saved_tensors(operators, at, style, Dropped())
     back: Num = 0.0
     for name, (_, size) in every.items():
-        if name not in kept:
-            back = back + size
+        back = back + np.maximum(size - kept.get(name, (0, 0.0))[1], 0.0)
     return back

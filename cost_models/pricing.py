@@ -183,8 +183,7 @@ class Pricer:
         for kernel, again, waits, each in kernels:
             if kernel.phase is Phase.FORWARD:
                 forward[0] += each
-                if again:
-                    base[0] += each
+                base[0] += again * each
             else:
                 backward[0] += each
                 if waits:

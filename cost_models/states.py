@@ -6,7 +6,7 @@ import numpy as np
 
 from cost_models.chunk import Array
 from cost_models.communication import Network, Span, collective_seconds, parameter_server_seconds
-from cost_models.engines import Engine, SyncPlan, local_elements
+from cost_models.engines import Engine, RowInstants, SyncPlan, local_elements
 from cost_models.host import host_rates
 from cost_models.mesh import MeshBatch
 from cost_models.operators.base import Collective, ParameterGroup, Style
@@ -90,6 +90,7 @@ def row_groups(
 class _Row:
     """Sums of one row over its parameter groups, before any second is computed."""
 
+    elements: Array  # (B,) parameters on one rank
     static: Array  # (3, B)
     step_transient: Array
     gathered: Array
@@ -116,7 +117,7 @@ class StatePricer:
             held |= {group.tie for group, _ in row_groups(row, frozenset()) if group.tie}
         summed = [self._sum(row_groups(row, frozenset()), meshes, style) for row in rows.rows]
         summed.append(self._sum(row_groups(rows.rows[-1], frozenset(held)), meshes, style))
-        priced = self._seconds(summed, meshes)
+        priced = self._seconds(summed, meshes, (*rows.layers[:-1], len(rows.rows)))
         single = meshes.pp == 1
 
         def fold(values: Array) -> Array:
@@ -130,12 +131,13 @@ class StatePricer:
     def _sum(self, groups: list[tuple[ParameterGroup, int]], meshes: MeshBatch, style: Style) -> _Row:
         """Bytes and traffic of one row."""
         size = meshes.size
-        static = np.zeros((3, size))
+        static, local = np.zeros((3, size)), np.zeros(size)
         transient, gathered, traffic, host = (np.zeros(shape) for shape in (size, size, size, (3, size)))
         dense, expert = _Traffic.none(size), _Traffic.none(size)
         units = self._engine.gathered_units(meshes)
         for group, count in groups:
             elements = local_elements(group, meshes, style) * count
+            local += elements
             state = self._engine.state_bytes(group, meshes, self._job)
             for index, each in enumerate((state.weights, state.gradients, state.optimizer)):
                 static[index] += elements * each
@@ -146,10 +148,10 @@ class StatePricer:
             plan = self._engine.sync_plan(group, meshes, self._job)
             gathered += elements * (plan.forward_gather * units + plan.micro_reduce)
             (expert if group.is_expert else dense).add(elements, plan)
-        return _Row(static, transient, gathered, traffic, host, dense, expert)
+        return _Row(local, static, transient, gathered, traffic, host, dense, expert)
 
-    def _seconds(self, rows: list[_Row], meshes: MeshBatch) -> RowStates:
-        """Price all rows at once; HSDP all-reduces the reduced shard over its replicas once a step."""
+    def _seconds(self, rows: list[_Row], meshes: MeshBatch, layers: tuple[int, ...]) -> RowStates:
+        """Price all rows at once, `layers` the row of every layer; HSDP all-reduces the reduced shard over its replicas once a step."""
         shard, replicas, expert_span = meshes.data_spans()
         dense = _Traffic.stack([row.dense for row in rows])
         expert = _Traffic.stack([row.expert for row in rows])
@@ -159,10 +161,19 @@ class StatePricer:
         )
         sync, gather, forward, backward = (parts[0][i] + parts[1][i] for i in range(4))
         traffic, host = np.stack([row.step_traffic for row in rows]), np.stack([row.host for row in rows])
+        instants = self._engine.instants(
+            RowInstants(
+                np.stack([row.elements for row in rows]),
+                np.stack([row.gathered for row in rows]),
+                np.stack([row.step_transient for row in rows]),
+                layers,
+            ),
+            meshes,
+        )
         return RowStates(
             np.stack([row.static for row in rows], axis=1),
-            np.stack([row.step_transient for row in rows]),
-            np.stack([row.gathered for row in rows]),
+            instants.stepping,
+            instants.gathered,
             sync + again,
             gather,
             optimizer_seconds(traffic, 1.0, self._device, self._efficiency)

@@ -3,6 +3,7 @@
 from cost_models.engines.base import (
     Engine,
     OverlapPolicy,
+    RowInstants,
     StateBytes,
     SyncPlan,
     local_elements,
@@ -41,6 +42,7 @@ __all__ = [
     "Engine",
     "Facts",
     "OverlapPolicy",
+    "RowInstants",
     "Space",
     "StateBytes",
     "SyncPlan",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost_models.engines.common_rules import common_rules
 from cost_models.engines.options import EngineOptions
@@ -87,6 +88,26 @@ class OverlapPolicy:
     send_shown_plain: float = 1.0  # the same without interleaving
 
 
+@dataclass(frozen=True, slots=True)
+class RowInstants:
+    """Parameters of every row on one rank, and what lives beside states and activations; arrays (rows, B).
+
+    `elements` are local elements, `gathered` the bytes that a row gathers and reduces while it runs, `stepping` the
+    bytes that live only in the optimizer step; `layers` is the row of every layer, embedding and head included.
+    """
+
+    elements: NDArray[np.float64]
+    gathered: NDArray[np.float64]
+    stepping: NDArray[np.float64]
+    layers: tuple[int, ...]
+
+    @property
+    def whole(self) -> NDArray[np.float64]:
+        """Local elements of all layers together, (B,)."""
+        total: NDArray[np.float64] = self.elements[list(self.layers)].sum(0)
+        return total
+
+
 class Engine(ABC):
     """One training framework at one version with its options."""
 
@@ -152,6 +173,14 @@ class Engine(ABC):
     def gathered_units(self, meshes: MeshBatch) -> Num:
         """How many layers' unsharded parameters a rank holds while it runs (sharded engines); 0 for the others."""
         return np.zeros(meshes.size)
+
+    def instants(self, rows: RowInstants, meshes: MeshBatch) -> RowInstants:
+        """What lives beside states and activations; engines add buffers and units that outlive their row."""
+        return rows
+
+    def usual_zero(self, pp: int) -> int:
+        """The ZeRO stage of a strategy that names none."""
+        return self.default_zero
 
     def send_ways(self, meshes: MeshBatch) -> Num:
         """Ways in which a boundary tensor is divided for its way to the next stage, and gathered there."""

@@ -29,7 +29,7 @@ def complete(engine: Engine, facts: Facts, request: StrategyRequest) -> Strategy
         dp=dp,
         dp_shard=request.dp_shard or max(dp // replicate, 1),
         dp_replicate=replicate,
-        zero=engine.default_zero if request.zero is None else request.zero,
+        zero=engine.usual_zero(pp) if request.zero is None else request.zero,
         mbs=request.mbs or 1,
         sp=sp,
         schedule=request.schedule or interleaved,

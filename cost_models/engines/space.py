@@ -36,3 +36,5 @@ class Space:
     full_recompute: bool = True
     offload: tuple[str, ...] = ()
     """Kinds of offload that the engine has, beside none; the search tries none of them."""
+    own_scopes: tuple[str, ...] = ()
+    """Recompute scopes that the engine adds to the model's."""

@@ -47,7 +47,7 @@ def _stages(facts: Facts, strategy: Strategy, space: Space) -> Iterator[Violatio
 
 
 def _recompute(facts: Facts, strategy: Strategy, space: Space) -> Iterator[Violation]:
-    known = facts.model.recompute_scopes
+    known = (*facts.model.recompute_scopes, *space.own_scopes)
     for scope in strategy.recompute.scopes:
         if scope not in known:
             nearest = (f"one of {', '.join(known)}",) if known else ("recompute=none", "recompute=full")
