@@ -161,7 +161,8 @@ def read_bailing_hybrid(raw: Mapping[str, object], name: str) -> ModelSpec:
     order, moe = joined(routed, mixers), latent_moe(config)
     delta = DeltaAttentionShape(
         heads=decoder.heads,
-        head_dim=config.integer("head_dim"),
+        # The class saves the rotated part of a latent head as head_dim, and the delta heads' size beside it.
+        head_dim=config.integer("linear_head_dim" if config.listed("linear_head_dim") else "head_dim"),
         kernel_size=config.integer("short_conv_kernel_size"),
         full_rank=True,
     )
