@@ -26,9 +26,9 @@ MAX_CHUNKS_PER_RANK = 8
 """Virtual stages per rank that the search tries."""
 
 STAGES = (
-    "contiguous; vpp 1 with whole backwards: every cut with at least one layer a stage; vpp above 1, or a split "
-    "backward: stages of q and q + 1 layers, the longer ones in a row, up to 2 fewer on the first and on the last, and "
-    "one K for all"
+    "contiguous; vpp 1 with whole backwards: every cut with at least one layer a stage; vpp above 1, a split backward, "
+    "or more than 2,048 layers: stages of q and q + 1 layers, the longer ones in a row, up to 2 fewer on the first and "
+    "on the last, and one K for all"
 )
 """Stage boundaries in words, as the certificate shows them (planner/search/windows.py)."""
 

@@ -10,18 +10,21 @@ from cost_models.engines.base import (
     option_values,
 )
 from cost_models.engines.complete import complete
+from cost_models.engines.deepspeed import DeepSpeed
+from cost_models.engines.fsdp1 import Fsdp1
 from cost_models.engines.megatron import Megatron
 from cost_models.engines.parameter_server import ParameterServer
 from cost_models.engines.rules import Facts
 from cost_models.engines.sharded import Ddp, Fsdp2, Torch
 from cost_models.engines.space import Space
 from cost_models.engines.stage_rules import even_stages
+from cost_models.engines.torchtitan import Torchtitan
 from cost_models.errors import InvalidJob
 from cost_models.specs.job import Job
 from cost_models.suggest import did_you_mean
 
 ENGINES: dict[str, type[Engine]] = {
-    kind.name: kind for kind in (Megatron, Torch, Fsdp2, Ddp, ParameterServer)
+    kind.name: kind for kind in (Megatron, Torch, Torchtitan, Fsdp2, Fsdp1, DeepSpeed, Ddp, ParameterServer)
 }
 
 

@@ -56,3 +56,43 @@ class TorchOptions(EngineOptions):
     """The library's experts as one grouped product (experts_implementation="grouped_mm") instead of a loop."""
     compile: bool = False
     overlap: bool = True
+
+
+class Fsdp1Options(TorchOptions):
+    """FullyShardedDataParallel: how far gathers run ahead, and when gradients are reduced."""
+
+    limit_all_gathers: bool = True
+    backward_prefetch: Literal["backward_pre", "backward_post", "none"] = "backward_pre"
+    sync_every_micro_batch: bool = True
+    """False: gradients of all but the last micro-batch stay whole on every rank (no_sync)."""
+
+
+class TorchtitanOptions(TorchOptions):
+    """torchtitan: FSDP2's resharding, float8 gathers, asynchronous tensor parallelism."""
+
+    reshard_after_forward: Literal["default", "always", "never"] = "default"
+    """default: parameters are resharded unless there is a pipeline."""
+    float8_all_gather: bool = False
+    """Linear layers' parameters are cast to float8 before they are gathered."""
+    async_tp: bool = False
+
+
+class DeepSpeedOptions(TorchOptions):
+    """DeepSpeed's zero_optimization section, sizes in elements as there."""
+
+    modules: Literal["fused", "transformers", "megatron"] = "fused"  # type: ignore[assignment]
+    """As in the torch engines; megatron: Megatron-DeepSpeed's fused kernels and padded vocabulary."""
+    grad_dtype: Literal["fp32", "bf16"] = "bf16"
+    """Accumulation of gradients: bf16 is the compute dtype; fp32 is data_types.grad_accum_dtype."""
+    reduce_bucket_size: Annotated[float, Field(ge=1.0, le=1e12)] = 5e8
+    allgather_bucket_size: Annotated[float, Field(ge=1.0, le=1e12)] = 5e8
+    contiguous_gradients: bool = True
+    overlap_comm: Literal["auto", "on", "off"] = "auto"
+    """auto: on at stage 3 alone."""
+    stage3_max_live_parameters: Annotated[float, Field(ge=1.0, le=1e12)] = 1e9
+    sub_group_size: Annotated[float, Field(ge=1.0, le=1e14)] = 1e9
+    """Elements whose optimizer step runs together at stage 3."""
+    zero_hpz_partition_size: Annotated[int, Field(ge=1, le=65_536)] = 1
+    offload_device: Literal["cpu", "nvme"] = "cpu"
+    nvme_bytes_per_s: Annotated[float, Field(ge=1e6, le=1e13)] = 10e9
+    """Bytes/s that a node reads or writes on its NVMe drives, all devices together (assumed)."""

@@ -16,11 +16,12 @@ SCHEDULES_RUN = tuple(schedule for schedule in ScheduleName if schedule.is_model
 
 
 class Torch(TorchFamily):
-    """This project's own executor: every axis, ZeRO 0 to 3, per-stage recompute."""
+    """This project's own executor: every axis, ZeRO 0 to 3, per-stage recompute, fused optimizers."""
 
     name = "torch"
     versions = ("2.13",)
     default_zero = 1
+    copies_in_step = False
 
     def space(self, model: ModelSpec, job: Job) -> Space:
         """All axes; vision models are cut in data and pipeline only."""

@@ -21,6 +21,8 @@ class TorchFamily(Engine):
     """Shared by the engines on torch.distributed: fp32 parameters, compute-dtype copies, fp32 reduction."""
 
     options_type: ClassVar[type[EngineOptions]] = TorchOptions
+    copies_in_step: ClassVar[bool] = True
+    """Whether the optimizer makes one more copy of its shard, as foreach optimizers do and fused ones do not."""
 
     @property
     def settings(self) -> TorchOptions:
@@ -76,7 +78,7 @@ class TorchFamily(Engine):
         """Bytes by ZeRO stage.
 
         0 and 1 keep a compute-dtype copy beside the master parameters; 2 and 3 shard everything at rest, and 2 also
-        keeps the gathered parameters from forward to backward. foreach optimizers make one more copy of the shard.
+        keeps the gathered parameters from forward to backward.
         """
         zero, ways = meshes.zero, _ways(group, meshes)
         stored, gradient = self._parameter_bytes(), self._gradient_bytes()
@@ -89,7 +91,8 @@ class TorchFamily(Engine):
         optimizer = np.where(at_rest, moments / ways, (master + moments) / shard)
         gradients = np.where(at_rest, gradient / ways, gradient)
         traffic = 2.0 * (stored + moments) / shard + 2.0 * gradient / shard + weight
-        resident = StateBytes(weights, gradients, optimizer, stored / shard, traffic)
+        copied = stored / shard if self.copies_in_step else 0.0 * shard
+        resident = StateBytes(weights, gradients, optimizer, copied, traffic)
         offload = meshes.key.offload
         if offload.kind == "none":
             return resident

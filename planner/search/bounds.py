@@ -26,6 +26,7 @@ from cost_models.chunk import Array, MeshCosts, step_tail_s
 from cost_models.schedule import in_flight
 from planner.search.problem import has_partition, most_full, num_virtual_stages, step_of
 from planner.search.rank_program import RankProgram, solve_rank_program
+from planner.search.windows import takes_every_cut
 
 # Halvings of the interval in which the whole-number bound lies: 2**-40 of it is left.
 _HALVINGS = 40
@@ -41,13 +42,13 @@ def inner_lower_bound(mesh: MeshCosts) -> float:
         return np.inf
     if mesh.schedule.splits_backward:
         return split_lower_bound(mesh)
-    if mesh.vpp > 1:
+    if not takes_every_cut(mesh.schedule, mesh.vpp, mesh.table.num_blocks):
         return chunks_lower_bound(mesh)
     return programs_lower_bound(mesh, *rank_programs(mesh, None))
 
 
 def chunks_lower_bound(mesh: MeshCosts) -> float:
-    """The same for several chunks per rank."""
+    """The same for several chunks per rank, and for models too deep for the rank program."""
     return step_of(mesh, np.inf if _is_short_of_memory(mesh) else chunk_bound(mesh, 0))
 
 

@@ -1,5 +1,7 @@
 """Several chunks per rank: price every declared cut (windows.py) of a mesh under every K."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from cost_models.chunk import MeshCosts
@@ -14,10 +16,13 @@ from planner.search.problem import (
 from planner.search.windows import declared_cuts
 
 
-def best_declared(mesh: MeshCosts, cutoff_s: float) -> tuple[float, InnerSolution | None]:
+def best_declared(
+    mesh: MeshCosts, cutoff_s: float, late: Callable[[], bool] = lambda: False
+) -> tuple[float, InnerSolution | None]:
     """Lower bound on the declared cuts of a mesh under every K, and the best of them if it is below `cutoff_s`.
 
     The bound is the best step where one was found, else the least of what was not simulated; infinite if none fits.
+    Once it is late, larger K are only bounded: no cut gets faster with K.
     """
     cuts = declared_cuts(mesh.table.num_blocks, num_virtual_stages(mesh))
     best, bound_s = None, np.inf
@@ -29,7 +34,7 @@ def best_declared(mesh: MeshCosts, cutoff_s: float) -> tuple[float, InnerSolutio
         busy_s = mesh.num_micro_batches * (chunks.forward_s + chunks.backward_s).sum(1).max(0)
         least_s = np.asarray([step_of(mesh, float(s)) for s in busy_s])
         reach_s = min(cutoff_s, np.inf if best is None else best.step_s)
-        if least_s.min(initial=np.inf) >= reach_s:
+        if least_s.min(initial=np.inf) >= reach_s or (number > 0 and late()):
             return min(bound_s, float(least_s.min(initial=np.inf))), best
         skipped = fits & (least_s >= reach_s)
         bound_s = min(bound_s, float(least_s[skipped].min(initial=np.inf)))

@@ -23,6 +23,7 @@ K per stage. Blocks that fit without recompute: c_i = M / (s + n_i a). Each furt
 gives the least number, a fractional knapsack. n_i is the largest count that every chunk of some vector reaches.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -116,18 +117,26 @@ class _Point:
 
 
 def forced(
-    meshes: MeshBatch, sums: MeshSums, global_batch: int, blocks: Blocks, full: FullRecompute
+    meshes: MeshBatch,
+    sums: MeshSums,
+    global_batch: int,
+    blocks: Blocks,
+    full: FullRecompute,
+    late: Callable[[], bool] = lambda: False,
 ) -> Forced:
-    """R and V of every mesh."""
+    """R and V of every mesh; once it is late, what holds without looking."""
     recompute, busiest = np.zeros(meshes.size), np.zeros(meshes.size)
     micro = meshes.micro_batches(global_batch)
     points = np.stack([meshes.schedule, meshes.pp, meshes.vpp, np.minimum(micro, 4 * meshes.pp * meshes.vpp)])
     unique, inverse = np.unique(points, axis=1, return_inverse=True)
     for index, (schedule, pp, vpp, m) in enumerate(unique.T.tolist()):
         here = np.flatnonzero(inverse.reshape(-1) == index)
+        if late():
+            busiest[here] = sums.total_s[here] / pp
+            continue
         point = _point(schedule, pp, vpp, m, blocks)
         found = (
-            _one_number(sums.take(here), point, full)
+            _one_number(sums.take(here), point, full, late)
             if full.uniform
             else _per_stage(sums.take(here), point, full)
         )
@@ -142,7 +151,7 @@ def _point(schedule: int, pp: int, vpp: int, m: int, blocks: Blocks) -> _Point:
     if name is ScheduleName.INTERLEAVED:
         m = max(m // pp * pp, pp)
     vectors = waiting_vectors(name, pp, vpp, m)
-    whole, most = stage_window(blocks.total, pp * vpp, every_cut=takes_every_cut(name, vpp))
+    whole, most = stage_window(blocks.total, pp * vpp, every_cut=takes_every_cut(name, vpp, blocks.total))
     least = blocks.of_frequent_kind(whole)[stage_table(name, pp, vpp)]
     rows = [
         (rank, np.asarray(n, dtype=float), least[rank]) for rank, found in enumerate(vectors) for n in found
@@ -167,7 +176,7 @@ def waiting_vectors(name: ScheduleName, pp: int, vpp: int, m: int) -> list[set[t
     return [{vector[:vpp] for vector in found} for found in in_flight(name, pp, vpp, m).split_vectors]
 
 
-def _one_number(sums: MeshSums, point: _Point, full: FullRecompute) -> Forced:
+def _one_number(sums: MeshSums, point: _Point, full: FullRecompute, late: Callable[[], bool]) -> Forced:
     """The best K for all stages; loops over K, vectorised over meshes."""
     least_s, best_s = (np.full(sums.total_s.shape, np.inf) for _ in range(2))
     blocks = sums.num_blocks
@@ -178,6 +187,8 @@ def _one_number(sums: MeshSums, point: _Point, full: FullRecompute) -> Forced:
     for number in range(most + 1):
         if (_least_value(sums, point, number, even) >= best_s).all():
             break  # no larger K can do better on any mesh
+        if late():
+            return Forced(np.zeros(blocks.shape), sums.total_s / point.plain.shape[0])
         held = _capacity(sums, point, number)
         possible = held.sum(1) >= blocks - 1e-9
         value = np.where(possible, _least_value(sums, point, number, _busiest_blocks(held, blocks)), np.inf)

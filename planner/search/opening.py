@@ -1,5 +1,6 @@
 """A first look at one mesh: a sharper bound, and a greedy choice if it could still win."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,13 +22,13 @@ class Opening:
     is_exact: bool = False  # nothing below both the bound and the cut-off is left
 
 
-def open_mesh(mesh: MeshCosts, cutoff_s: float) -> Opening:
+def open_mesh(mesh: MeshCosts, cutoff_s: float, late: Callable[[], bool]) -> Opening:
     """Look at a mesh; choices at `cutoff_s` or above do not matter."""
     if not has_partition(mesh):
         return Opening(np.inf, None)
-    if not takes_every_cut(mesh.schedule, mesh.vpp):
-        bound_s, best = best_declared(mesh, cutoff_s)
-        return Opening(bound_s, best, is_exact=True)
+    if not takes_every_cut(mesh.schedule, mesh.vpp, mesh.table.num_blocks):
+        bound_s, best = best_declared(mesh, cutoff_s, late)
+        return Opening(bound_s, best, is_exact=not late())
     reach_s = pipeline_of(mesh, cutoff_s) if np.isfinite(cutoff_s) else None
     programs, rest_s = rank_programs(mesh, reach_s)
     bound_s = programs_lower_bound(mesh, programs, rest_s)

@@ -32,6 +32,7 @@ from planner.search.problem import (
     price_one,
 )
 from planner.search.rank_program import RankProgram
+from planner.search.windows import takes_every_cut
 
 
 def solve_inner(
@@ -66,8 +67,10 @@ def _close(goal: Goal, effort: Effort) -> list[Closed]:
     mesh = goal.mesh
     if not has_partition(mesh):
         return []
+    if mesh.vpp == 1 and not takes_every_cut(mesh.schedule, mesh.vpp, mesh.table.num_blocks):
+        return _close_declared(goal)
     if mesh.schedule.splits_backward:
-        return _close_split(goal)
+        return _close_declared(goal)
     if mesh.uniform_chunks and mesh.uniform_full:
         goal.offer(solve_exhaustively(mesh))
         return [] if goal.best is None else [Closed(goal.best.step_s, is_proved=True)]
@@ -76,8 +79,8 @@ def _close(goal: Goal, effort: Effort) -> list[Closed]:
     return _close_chunks(goal, effort)
 
 
-def _close_split(goal: Goal) -> list[Closed]:
-    """A split backward: the declared cuts under one K are priced, and of the others only a bound is known."""
+def _close_declared(goal: Goal) -> list[Closed]:
+    """A split backward, a very deep model: declared cuts are priced under one K, of the others a bound is known."""
     bound_s = inner_lower_bound(goal.mesh)
     if bound_s < goal.target_s:
         goal.offer(best_declared(goal.mesh, goal.target_s)[1])

@@ -171,7 +171,7 @@ class SpaceSearch:
             self._recompute.free_with(batch.key.scopes), self._pricer.engine.space(model, job).uniform_full
         )
         blocks = frequent_blocks(model_rows(model, job))
-        needed = forced(batch, sums, job.global_batch, blocks, full)
+        needed = forced(batch, sums, job.global_batch, blocks, full, self._late)
         return step_bounds(self._pricer, batch, sums, needed)
 
     def _open_in_order(self, walk: Walk, total: int) -> tuple[list[_Open], int]:
@@ -205,7 +205,7 @@ class SpaceSearch:
                 if degrees in seen or walked.bound_s >= worth_s:
                     continue
                 tries -= 1
-                solution = open_mesh(walked.mesh, worth_s).solution
+                solution = open_mesh(walked.mesh, worth_s, self._late).solution
                 if solution is not None:
                     self._offer(walked, solution)
                     seen.add(degrees)
@@ -223,7 +223,10 @@ class SpaceSearch:
         if bound_s >= self.state.best_s:
             self._bounded(bound_s)
             return
-        opened = open_mesh(walked.mesh, self.state.best_s)
+        if self._late():
+            waiting.append(_Open(bound_s, walked))
+            return
+        opened = open_mesh(walked.mesh, self.state.best_s, self._late)
         if not np.isfinite(opened.bound_s):
             self.state.out_of_memory += 1
             return

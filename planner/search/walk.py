@@ -7,8 +7,8 @@ import numpy as np
 
 from cost_models.chunk import Array, MeshCosts
 from cost_models.mesh import Int, MeshBatch
-from cost_models.mesh_costs import batch_rules, mesh_costs
-from cost_models.pricing import Pricer
+from cost_models.mesh_costs import BatchRules, batch_rules, mesh_costs
+from cost_models.pricing import PricedRows, Pricer
 
 PRICED_TOGETHER = 64
 """Meshes whose tables are built in one go."""
@@ -60,14 +60,15 @@ class Walk:
     def block(self, start: int, pricer: Pricer, as_searched: AsSearched) -> Iterator[Walked]:
         """The next meshes from a place of the walk, in order, priced together."""
         places = self.order[start : start + PRICED_TOGETHER]
-        built: dict[int, Walked] = {}
+        priced_at: dict[int, tuple[PricedRows, BatchRules, int]] = {}
         for key in np.unique(self.owner[places]):
             members = places[self.owner[places] == key]
             batch = self.batches[int(key)].take(self.row[members])
             priced = pricer.price(batch)
             rules = batch_rules(pricer, priced)
-            for at, place in enumerate(members):
-                mesh = as_searched(mesh_costs(pricer, priced, rules, at), batch.key.scopes)
-                built[int(place)] = Walked(float(self.bound_s[place]), batch, at, mesh)
-        for place in places:
-            yield built[int(place)]
+            priced_at |= {int(place): (priced, rules, at) for at, place in enumerate(members)}
+        for place in places.tolist():
+            priced, rules, at = priced_at[place]
+            # One table at a time: those of very deep models are large.
+            mesh = as_searched(mesh_costs(pricer, priced, rules, at), priced.meshes.key.scopes)
+            yield Walked(float(self.bound_s[place]), priced.meshes, at, mesh)

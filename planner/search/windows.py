@@ -1,7 +1,7 @@
 """The declared stage boundaries: every cut for one chunk per rank, a family of nearly even cuts for the others.
 
-The others are several chunks per rank, and one chunk whose backward is split: bounds on one path of a list, on which
-the rank program rests, hold for whole backwards only.
+The others are several chunks per rank, models of more than 2,048 layers, and one chunk whose backward is split: bounds
+on one path of a list, on which the rank program rests, hold for whole backwards only.
 
 Interleaved pipelines are run with virtual stages of equal size, or nearly so. The declared cuts of L blocks into N
 virtual stages are those with sizes q and q + 1, the longer ones in a row (from every place, around the end), and up to
@@ -20,6 +20,9 @@ import numpy as np
 from cost_models.chunk import Index
 from cost_models.schedule.names import ScheduleName
 
+MOST_BLOCKS = 2048
+"""Layers of the deepest model whose every cut is declared; a table of all segments of more would not fit in memory."""
+
 MOST_FEWER = 2
 """Blocks by which the first and the last virtual stage may be shorter than their share."""
 
@@ -27,23 +30,23 @@ MOST_FEWER = 2
 @lru_cache(maxsize=4096)
 def declared_cuts(num_blocks: int, count: int) -> Index:
     """All declared cuts of `num_blocks` into `count` virtual stages, shape (n, N); none if blocks are too few."""
-    cuts: set[tuple[int, ...]] = set()
+    places = np.arange(count)
+    families: list[Index] = []
     for first in range(MOST_FEWER + 1):
         for last in range(MOST_FEWER + 1):
             base, extra = divmod(num_blocks + first + last, count)
-            for start in range(count if extra else 1):
-                longer = {(start + more) % count for more in range(extra)}
-                cut = [base + (stage in longer) for stage in range(count)]
-                cut[0] -= first
-                cut[-1] -= last
-                if min(cut) >= 1:
-                    cuts.add(tuple(cut))
-    return np.asarray(sorted(cuts), dtype=np.int64).reshape(len(cuts), count)
+            starts = places[: count if extra else 1, None]
+            cuts = base + ((places - starts) % count < extra).astype(np.int64)
+            cuts[:, 0] -= first
+            cuts[:, -1] -= last
+            families.append(cuts[cuts.min(axis=1) >= 1])
+    distinct: Index = np.unique(np.concatenate(families), axis=0)
+    return distinct
 
 
-def takes_every_cut(schedule: ScheduleName, vpp: int) -> bool:
+def takes_every_cut(schedule: ScheduleName, vpp: int, num_blocks: int) -> bool:
     """Whether every contiguous cut is declared."""
-    return vpp == 1 and not schedule.splits_backward
+    return vpp == 1 and not schedule.splits_backward and num_blocks <= MOST_BLOCKS
 
 
 @lru_cache(maxsize=4096)

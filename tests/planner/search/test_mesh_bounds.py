@@ -70,7 +70,7 @@ def test_bounds_of_meshes_that_differ_in_schedule_only_share_their_sums(make_sit
 def _cut(rng, mesh):
     """A random cut of the declared space: any, or within the window of the declared ones."""
     blocks, stages = mesh.table.num_blocks, mesh.pp * mesh.vpp
-    every_cut = takes_every_cut(mesh.schedule, mesh.vpp)
+    every_cut = takes_every_cut(mesh.schedule, mesh.vpp, blocks)
     least, most = stage_window(blocks, mesh.pp * mesh.vpp, every_cut=every_cut)
     marks = [round(blocks * i / stages) for i in range(1, stages)]
     if rng.random() < 0.5 and every_cut:

@@ -1,0 +1,199 @@
+"""DeepSpeed: ZeRO 0 to 3 with its buckets and live parameters, pipelines at most with stage 1, offload.
+
+Bytes a parameter of 16-bit training with AdamW over N ranks (Rajbhandari et al. 2020, section 5): stage 0 16, stage 1
+4 + 12/N, stage 2 2 + 14/N, stage 3 16/N; 7.5B on 64 devices: 120, 31.4, 16.6 and 1.9 GB.
+"""
+
+from dataclasses import replace
+from typing import ClassVar, cast
+
+import numpy as np
+
+from cost_models.engines.base import DTYPE_BYTES, OverlapPolicy, RowInstants, StateBytes, SyncPlan
+from cost_models.engines.deepspeed_rules import deepspeed_rules
+from cost_models.engines.options import DeepSpeedOptions, EngineOptions
+from cost_models.engines.rules import Rule
+from cost_models.engines.space import Space
+from cost_models.engines.torch_family import TorchFamily
+from cost_models.host import NODE_STEP_BYTES_PER_S
+from cost_models.mesh import MeshBatch
+from cost_models.operators.base import ParameterGroup, Style
+from cost_models.specs.job import Job
+from cost_models.specs.model import ModelSpec
+from cost_models.units import Num
+
+FP32 = DTYPE_BYTES["fp32"]
+
+
+class DeepSpeed(TorchFamily):
+    """The `deepspeed` engine; stage 1 by default, the highest that goes with every other axis."""
+
+    name = "deepspeed"
+    versions = ("0.14", "0.19")
+    options_type: ClassVar[type[EngineOptions]] = DeepSpeedOptions
+    default_zero = 1
+
+    @property
+    def zero_settings(self) -> DeepSpeedOptions:
+        """The typed options."""
+        return cast(DeepSpeedOptions, self.options)
+
+    def space(self, model: ModelSpec, job: Job) -> Space:
+        """Stages 0 to 3 (0 and 1 with a pipeline), tensor parallel by the model, experts, 1F1B."""
+        return Space(
+            zero=(0, 1, 2, 3),
+            schedules=("1f1b",),
+            scopes=self.recompute_bases(model),
+            tensor=not model.is_vision,
+            context=False,
+            expert=model.is_moe,
+            offload=("optimizer", "parameters"),
+        )
+
+    def style(self, job: Job, cp_kind: str) -> Style:
+        """As the torch engines; `engine.modules=megatron` is Megatron-DeepSpeed's fused kernels."""
+        style = super().style(job, cp_kind)
+        if self.zero_settings.modules != "megatron":
+            return style
+        return replace(
+            style,
+            fused_norm=True,
+            fused_activation=True,
+            fused_rope=True,
+            softmax_fp32_copy=False,
+            split_keeps_projection=True,
+            cross_entropy_in_place=False,
+            vocabulary_multiple=128,
+        )
+
+    def state_bytes(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> StateBytes:
+        """16-bit weights and gradients, fp32 flat partitions of master weights and moments, by stage.
+
+        Master weights exist under fp32 too (runtime/zero/stage_1_and_2.py, `single_partition_of_fp32_groups`). fp32
+        copies of the rank's gradients live only in the step; hpz keeps a second 16-bit copy within a node.
+        """
+        zero, ways = meshes.zero, self._ways(group, meshes)
+        weight = job.precision.activation_bytes
+        gradient = self._local_gradient(job)
+        moments = self._moment_bytes(group, job)
+        narrow = weight < FP32
+        master = np.where((zero >= 1) | narrow, FP32, 0.0)
+        shard = np.where(zero >= 1, ways, 1.0)
+        hpz = self.zero_settings.zero_hpz_partition_size
+        second = weight / hpz if hpz > 1 else 0.0
+        weights = np.where(zero == 3, weight / ways + second, weight)
+        gradients = np.where(zero >= 2, gradient / ways, gradient)
+        copied = np.where(gradient < FP32, FP32, 0.0) / shard
+        traffic = 2.0 * (master + moments) / shard + 2.0 * gradient / shard + weight
+        resident = StateBytes(weights, gradients, (master + moments) / shard, copied, traffic)
+        return self._offloaded(resident, meshes, (gradient, moments), shard)
+
+    def _ways(self, group: ParameterGroup, meshes: MeshBatch) -> Num:
+        ranks: Num = (meshes.expert_ranks if group.is_expert else meshes.dp_shard * meshes.cp).astype(float)
+        return ranks
+
+    def _local_gradient(self, job: Job) -> float:
+        """Bytes of a stored gradient: the compute dtype, or fp32 accumulation (data_types.grad_accum_dtype)."""
+        return max(job.precision.activation_bytes, DTYPE_BYTES[self.settings.grad_dtype])
+
+    def _offloaded(
+        self, resident: StateBytes, meshes: MeshBatch, sizes: tuple[float, float], shard: Num
+    ) -> StateBytes:
+        """States on the host or on NVMe: fp32 master weights, gradients and moments; with `parameters` the rest too.
+
+        Ren et al. 2021, section 4; Rajbhandari et al. 2021, section 5. NVMe keeps nothing in host memory but moves
+        what the step reads and writes at the node's rate.
+        """
+        offload = meshes.key.offload
+        if offload.kind == "none":
+            return resident
+        gradient, moments = sizes
+        share, nvme = offload.optimizer, self.zero_settings.offload_device == "nvme"
+        rest = share * (2.0 * FP32 + moments) / shard
+        traffic = share * (2.0 * (FP32 + moments) + FP32) / shard
+        slower = NODE_STEP_BYTES_PER_S / self.zero_settings.nvme_bytes_per_s if nvme else 1.0
+        left = replace(
+            resident,
+            optimizer=resident.optimizer * (1.0 - share),
+            step_transient=resident.step_transient * (1.0 - share),
+            step_traffic=resident.step_traffic * (1.0 - share),
+            host=0.0 * rest if nvme else rest,
+            host_traffic=traffic * slower,
+        )
+        if not offload.parameters:
+            return replace(left, host_link=share * (gradient + resident.weights) / shard)
+        return replace(
+            left,
+            weights=0.0 * resident.weights,
+            gradients=0.0 * resident.gradients,
+            host=left.host + (0.0 if nvme else resident.weights),
+        )
+
+    def sync_plan(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> SyncPlan:
+        """Stage 0 all-reduces, 1 reduces and gathers once a step; 2 reduces and 3 also gathers every micro-batch."""
+        zero, weight = meshes.zero, job.precision.activation_bytes
+        gradient = self._local_gradient(job)
+        behind = self._overlaps(stage=2)
+        micro = 1.0 if behind else meshes.micro_batches(job.global_batch).astype(float)
+        reduced = np.where((zero == 3) | ((zero == 2) & behind), gradient, 0.0)
+        shown = np.where((zero == 2) & (not behind), gradient * micro, 0.0)
+        plan = SyncPlan(
+            reduce_scatter=np.where(zero == 1, gradient, shown),
+            all_reduce=np.where(zero == 0, gradient, 0.0),
+            all_gather=np.where((zero == 1) | (zero == 2), weight, 0.0),
+            forward_gather=np.where(zero == 3, weight, 0.0),
+            backward_gather=np.where(zero == 3, weight, 0.0),
+            micro_reduce=reduced,
+        )
+        if not meshes.key.offload.parameters:
+            return plan
+        ways = self._ways(group, meshes)
+        return replace(plan, forward_link=weight / ways, backward_link=(weight + gradient) / ways)
+
+    def instants(self, rows: RowInstants, meshes: MeshBatch) -> RowInstants:
+        """Buckets, live parameters and fp32 gradient copies (docs/engines.md).
+
+        Running: stage 1 and 2 a contiguous gradient bucket, twice with overlap_comm; stage 3 one bucket and at most
+        `stage3_max_live_parameters`, but at least the running row. Stepping: stage 1 and 2 a gather bucket; stage 3
+        copies fp32 gradients one sub-group at a time.
+        """
+        options, zero = self.zero_settings, meshes.zero
+        size = DTYPE_BYTES["bf16"]
+        whole = rows.whole / meshes.pp
+        bucket = options.reduce_bucket_size * size if options.contiguous_gradients else 0.0
+        flat = np.where(meshes.dp > 1, np.minimum(options.reduce_bucket_size, whole) * size, 0.0)
+        doubled = bucket * (2.0 if self._overlaps(stage=2) else 1.0)
+        buckets = np.select([zero == 3, zero == 0], [bucket, flat], doubled)
+        live = np.minimum(options.stage3_max_live_parameters, whole)
+        held = np.where(zero == 3, np.maximum(rows.elements, live), 0.0) * size
+        gradients = np.where(zero >= 2, rows.elements * size, 0.0)
+        gather = np.minimum(options.allgather_bucket_size, whole) / np.maximum(whole, 1.0)
+        once = np.where(((zero == 1) | (zero == 2)) & (meshes.dp > 1), gather * size, 0.0)
+        partition = np.maximum(whole / (meshes.dp_shard * meshes.cp), 1.0)
+        sub_group = np.where(zero == 3, np.minimum(options.sub_group_size / partition, 1.0), 1.0)
+        stepping = rows.stepping * sub_group + rows.elements * once
+        return replace(rows, gathered=held + gradients + buckets, stepping=stepping)
+
+    def send_ways(self, meshes: MeshBatch) -> Num:
+        """Boundaries are divided over tensor-parallel ranks on their way (runtime/pipe/engine.py, pipe_partitioned)."""
+        return np.where(meshes.sp == 0, meshes.tp, 1).astype(float)
+
+    def _overlaps(self, stage: int) -> bool:
+        """`overlap_comm`; auto is on at stage 3 alone (runtime/zero/config.py)."""
+        choice = self.zero_settings.overlap_comm
+        return choice == "on" or (choice == "auto" and stage == 3)
+
+    def overlap(self) -> OverlapPolicy:
+        """[Empirical] as the torch engines where communication overlaps; else nothing of a reduction hides."""
+        policy = super().overlap()
+        once, micro = self._overlaps(stage=1), self._overlaps(stage=3)
+        return replace(
+            policy,
+            sync_overlap=policy.sync_overlap if once else 0.0,
+            sync_exposed_min=policy.sync_exposed_min if once else 1.0,
+            micro_overlap=policy.micro_overlap if micro else 0.0,
+        )
+
+    def rules(self) -> tuple[Rule, ...]:
+        """DeepSpeed's own refusals beside the common ones."""
+        return (*super().rules(), *deepspeed_rules(self.zero_settings))

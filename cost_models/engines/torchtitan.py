@@ -1,0 +1,148 @@
+"""torchtitan: FSDP2 with tensor, context, pipeline and expert parallelism (Liang et al. 2024).
+
+Without a pipeline its states are FSDP2's. Under a pipeline, only the last micro-batch reshards and reduces
+(torch/distributed/pipelining/stage.py, `backward_maybe_with_nosync`), so gathered parameters and whole gradients in the
+reduction's dtype stay through the step: 6 + 16 / D bytes a parameter with AdamW.
+"""
+
+from dataclasses import replace
+from typing import ClassVar, cast
+
+import numpy as np
+
+from cost_models.dropped import PER_OP
+from cost_models.engines.base import OverlapPolicy, StateBytes, SyncPlan
+from cost_models.engines.options import EngineOptions, TorchtitanOptions
+from cost_models.engines.rules import Facts, Rule, fixed, only, runs
+from cost_models.engines.space import Space
+from cost_models.engines.torch_family import TorchFamily
+from cost_models.errors import InvalidJob
+from cost_models.mesh import Bool, MeshBatch
+from cost_models.operators.base import ParameterGroup
+from cost_models.schedule.names import ScheduleName
+from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.job import Job, Precision
+from cost_models.specs.model import ModelSpec
+
+SOURCE = "torchtitan/distributed/parallel_dims.py"
+
+PLAIN_SCHEDULES = (ScheduleName.ONE_F_ONE_B, ScheduleName.INTERLEAVED, ScheduleName.GPIPE, ScheduleName.ZB_V)
+
+
+class Torchtitan(TorchFamily):
+    """The `torchtitan` engine; `selective` recompute is operator by operator."""
+
+    name = "torchtitan"
+    versions = ("0.1", "0.2", "0.3")
+    options_type: ClassVar[type[EngineOptions]] = TorchtitanOptions
+    default_zero = 3
+    default_scopes = (PER_OP,)
+
+    @property
+    def titan(self) -> TorchtitanOptions:
+        """The typed options."""
+        return cast(TorchtitanOptions, self.options)
+
+    @property
+    def schedules(self) -> tuple[ScheduleName, ...]:
+        """Schedules of the version: DualPipeV came with 0.2."""
+        return PLAIN_SCHEDULES if self.version == "0.1" else (*PLAIN_SCHEDULES, ScheduleName.DUALPIPE_V)
+
+    def check_job(self, model: ModelSpec, cluster: ClusterSpec, job: Job) -> None:
+        """Options that need each other; raises InvalidJob."""
+        super().check_job(model, cluster, job)
+        if self.titan.async_tp and not self.titan.compile:
+            raise InvalidJob(
+                "engine.async_tp=true without compilation: the compiler makes it; set engine.compile=true",
+                pointer="/job/options/engine.async_tp",
+            )
+        if self.titan.float8_all_gather and job.precision is not Precision.FP8:
+            raise InvalidJob(
+                f"engine.float8_all_gather=true with precision {job.precision.value}; use precision fp8",
+                pointer="/job/options/engine.float8_all_gather",
+            )
+
+    def usual_zero(self, pp: int) -> int:
+        """`fsdp_reshard_after_forward`: by default parameters are kept where there is a pipeline."""
+        policy = self.titan.reshard_after_forward
+        keeps = pp > 1 if policy == "default" else policy == "never"
+        return 2 if keeps else 3
+
+    def space(self, model: ModelSpec, job: Job) -> Space:
+        """Every axis of the version; recompute none, operator by operator, or full."""
+        policy = self.titan.reshard_after_forward
+        tokens = not model.is_vision
+        own = (PER_OP,) if any(kind.scopes for kind in model.kinds.values()) else ()
+        return Space(
+            zero={"always": (3,), "never": (2,)}.get(policy, (2, 3)),
+            schedules=tuple(schedule.value for schedule in self.schedules),
+            scopes=((), own) if own else ((),),
+            tensor=tokens,
+            context=tokens,
+            expert=model.is_moe and self.version != "0.1",
+            offload=("parameters",),
+            own_scopes=own,
+        )
+
+    def state_bytes(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> StateBytes:
+        """FSDP2's; with a pipeline gathered parameters and whole gradients stay from first to last micro-batch."""
+        state = super().state_bytes(group, meshes, job)
+        piped = meshes.pp > 1
+        weight = min(job.precision.activation_bytes, self._parameter_bytes())
+        gathered = np.where(piped & (meshes.zero == 3), weight, 0.0)
+        whole = np.where(piped, self._gradient_bytes(), 0.0)
+        return replace(state, weights=state.weights + gathered, gradients=state.gradients + whole)
+
+    def sync_plan(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> SyncPlan:
+        """FSDP2's; with a pipeline one reduction a step, and one gather where parameters are kept."""
+        plan = super().sync_plan(group, meshes, job)
+        piped, kept = meshes.pp > 1, (meshes.pp > 1) & (meshes.zero == 2)
+        narrow = 0.5 if self.titan.float8_all_gather and group.matrix and not group.rows else 1.0
+        forward, backward = plan.forward_gather * narrow, plan.backward_gather * narrow
+        return replace(
+            plan,
+            all_gather=np.where(kept, forward, plan.all_gather),
+            forward_gather=np.where(kept, 0.0, forward),
+            backward_gather=backward,
+            reduce_scatter=np.where(piped, plan.micro_reduce, plan.reduce_scatter),
+            micro_reduce=np.where(piped, 0.0, plan.micro_reduce),
+        )
+
+    def overlap(self) -> OverlapPolicy:
+        """[Empirical] as the torch engines; asynchronous tensor parallelism pipelines gathers with products."""
+        policy = super().overlap()
+        if not self.titan.async_tp:
+            return policy
+        return replace(policy, hidden={**policy.hidden, "tp_gemm": 0.6})
+
+    def rules(self) -> tuple[Rule, ...]:
+        """What the version has: sharded states, its schedules, experts since 0.2, no tensor parallel experts."""
+        experts = "no experts before 0.2" if self.version == "0.1" else ""
+        found = [
+            *super().rules(),
+            only("torchtitan_zero", "zero", (2, 3), "is not sharded: use the ddp or torch engine", SOURCE),
+            runs("torchtitan_schedule", self.schedules, "torchtitan/distributed/pipeline_parallel.py"),
+            only("torchtitan_etp", "etp", (1,), "does not exist: experts are divided by ep alone", SOURCE),
+            Rule("torchtitan_cp_kind", "torchtitan/distributed/context_parallel.py", _ulysses, _cp_sentence),
+        ]
+        if experts:
+            found.append(only("torchtitan_ep", "ep", (1,), f"given, but torchtitan has {experts}", SOURCE))
+        found.append(
+            fixed(
+                "torchtitan_sp",
+                "enable_sequence_parallel is on with tensor parallelism",
+                lambda facts, meshes: (meshes.tp > 1) & (meshes.sp == 0) & (not facts.model.is_vision),
+                "sp=false with tp {tp}: torchtitan runs norms on sequence shards",
+                ("sp=true", "tp 1"),
+            )
+        )
+        return tuple(found)
+
+
+def _ulysses(facts: Facts, meshes: MeshBatch) -> Bool:
+    bad: Bool = (meshes.cp > 1) & (meshes.key.cp_kind == "ulysses")
+    return bad
+
+
+def _cp_sentence(facts: Facts, mesh: dict[str, int], strategy: object) -> tuple[str, tuple[str, ...]]:
+    return f"cp_kind ulysses with cp {mesh['cp']} is not in torchtitan", ("cp_kind=ring", "cp_kind=allgather")
