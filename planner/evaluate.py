@@ -137,6 +137,7 @@ def predict(context: Context, strategy: Strategy, mesh: MeshCosts) -> Prediction
         options=option_values(situation.engine, job),
         engine=f"{situation.engine.name}@{situation.engine.version}",
         warnings=collect_warnings(situation, strategy, found, memory),
+        reader=situation.model.reader,
     )
 
 

@@ -100,6 +100,8 @@ class Prediction:
     options: Mapping[str, object]
     engine: str
     warnings: tuple[str, ...] = ()
+    reader: str = ""
+    """Who read the model: huggingface, layers, transformers, torch_module."""
 
     def to_json(self) -> dict[str, object]:
         """`planner evaluate --json`."""
@@ -122,7 +124,11 @@ class Prediction:
             "critical_stage": self.critical_stage,
             "memory": self.memory.to_json(),
             "strategy": self.strategy.to_json(),
-            "model": {"parameters": self.parameters, "active_parameters": self.active_parameters},
+            "model": {
+                "parameters": self.parameters,
+                "active_parameters": self.active_parameters,
+                "reader": self.reader,
+            },
             "engine": self.engine,
             "options": dict(self.options),
             "provenance": dict(self.provenance),

@@ -24,6 +24,8 @@ READERS: Final = {
     "transformers": "as transformers builds it",
     "torch_module": "a module of its own",
 }
+BUILT: Final = frozenset({"transformers", "torch_module"})
+"""Readers that build a module; a prediction names them, as their costs are a library's own."""
 MAX_RUNS: Final = 24
 """Longer orders of layers are left to --json."""
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from cost_models.units import GIB, TERA, format_bytes, format_count, format_seconds
 from planner.plan import Prediction, StageMemory
 from planner.render.console import bar, plain, print_table, table
+from planner.render.model import BUILT, READERS
 from planner.situation import Situation
 
 VERDICT_STYLES: Final = {"fits": "green", "at_risk": "yellow", "does_not_fit": "red"}
@@ -71,7 +72,8 @@ def _summary(prediction: Prediction) -> Table:
             f", {format_count(prediction.active_parameters)} active"
             if prediction.active_parameters != prediction.parameters
             else ""
-        ),
+        )
+        + (f", {READERS[prediction.reader]}" if prediction.reader in BUILT else ""),
     }
     for name, value in rows.items():
         made.add_row(f"[dim]{name}[/dim]", value)

@@ -63,6 +63,9 @@ def test_data_parallel_zero_and_pipeline_are_planned_tensor_parallel_is_refused(
     assert run("check plan.json --json").code == 0
     piped = run(f"evaluate --model config.json {JOB} --strategy pp=2,zero=1 --json")
     assert json.loads(piped.out)["strategy"]["stages"] == "2+2"
+    assert json.loads(piped.out)["model"]["reader"] == "transformers"
+    shown = run(f"evaluate --model config.json {JOB} --strategy zero=1").out
+    assert "as transformers builds it" in shown
     assert run(f"evaluate --model config.json {JOB} --strategy tp=2").refused("traced_axes", "tp 1")
 
 
