@@ -11,6 +11,14 @@ Scalar = str | int | float | bool | None
 
 DEFAULT_NORM_EPS = 1e-5
 DEFAULT_THETA = 10_000.0
+
+FAMILY_VALUES: Mapping[str, Mapping[str, Scalar]] = {
+    "ernie4_5": {"rope_interleaved": True},
+    "helium": {"rope_interleaved": True},
+    "minimax_m2": {"router_normalise_top_k": True},
+}
+"""What a family's class in transformers 5.24 does and its config does not say."""
+
 ROPE_PREFIXES = ("rope_scaling.", "rope_parameters.")
 
 
@@ -59,12 +67,9 @@ class Semantics:
     @property
     def embedding_scale(self) -> float:
         """Factor on the embedded tokens."""
-        value = self.values.get("embedding_scale")
-        return (
-            math.sqrt(self.hidden_size)
-            if value == "sqrt(hidden_size)"
-            else self.number("embedding_scale", 1.0)
-        )
+        if self.values.get("embedding_scale") == "sqrt(hidden_size)":
+            return math.sqrt(self.hidden_size)
+        return self.number("embedding_scale", 1.0) * self.number("embedding_multiplier", 1.0)
 
     def attention_scale(self, qk_dim: int) -> float:
         """Factor on the scores."""
@@ -118,7 +123,7 @@ def yarn_scale(factor: float, scale: float) -> float:
 
 def semantics_of(model: ModelSpec) -> Semantics:
     """The model's semantics."""
-    return Semantics(model.semantics, model.hidden_size)
+    return Semantics({**FAMILY_VALUES.get(model.family, {}), **model.semantics}, model.hidden_size)
 
 
 def rotated_features(kind: LayerKind) -> int:

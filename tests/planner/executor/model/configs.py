@@ -88,6 +88,35 @@ CASES: dict[str, Config] = {
     },
     "opt": BASE | {"model_type": "opt", "ffn_dim": 96, "word_embed_proj_dim": 64},
     "bert": BASE | {"model_type": "bert"},
+    "granite": BASE
+    | {
+        "model_type": "granite",
+        "embedding_multiplier": 3.0,
+        "logits_scaling": 2.0,
+        "residual_multiplier": 0.5,
+        "attention_multiplier": 0.2,
+    },
+    "cohere": BASE | {"model_type": "cohere", "logit_scale": 4.0},
+    "cohere2": BASE
+    | {"model_type": "cohere2", "sliding_window": 8, "sliding_window_pattern": 2, "logit_scale": 4.0},
+    "gemma": BASE | {"model_type": "gemma", "head_dim": 16},
+    "olmo": BASE | {"model_type": "olmo"},
+    "olmo3": BASE | {"model_type": "olmo3", "sliding_window": 8},
+    "helium": BASE | {"model_type": "helium", "head_dim": 8},
+    "ernie": BASE | {"model_type": "ernie4_5", "head_dim": 8},
+    "seed oss": BASE | {"model_type": "seed_oss", "head_dim": 8},
+    "arcee": BASE | {"model_type": "arcee"},
+    "nemotron": BASE | {"model_type": "nemotron"},
+    "stablelm": BASE | {"model_type": "stablelm"},
+    "glm": BASE | {"model_type": "glm", "head_dim": 8},
+    "phi": BASE | {"model_type": "phi"},
+    "gptj": {**GPT2, "model_type": "gptj", "rotary_dim": 8},
+    "exaone4": BASE
+    | {"model_type": "exaone4", "head_dim": 8, "sliding_window": 8, "sliding_window_pattern": 2},
+    "ministral": BASE | {"model_type": "ministral", "head_dim": 8, "sliding_window": 8},
+    "cwm": BASE | {"model_type": "cwm", "head_dim": 8},
+    "minimax m2": MOE | {"model_type": "minimax_m2", "num_local_experts": 4, "head_dim": 8, "rotary_dim": 4},
+    "deepseek v2": LATENT | {"model_type": "deepseek_v2", "topk_method": "group_limited_greedy"},
     "gpt oss": MOE | {"model_type": "gpt_oss", "num_local_experts": 4, "head_dim": 16, "sliding_window": 8},
 }
 
