@@ -104,8 +104,9 @@ def _hpz_rules(size: int) -> tuple[Rule, ...]:
 
     def broken(facts: Facts, meshes: MeshBatch) -> Bool:
         node = facts.cluster.groups[0].devices_per_node
-        bad: Bool = (meshes.zero != 3) | (meshes.dp % size != 0)
-        return bad | np.full(meshes.size, node % size != 0)
+        uneven = np.full(meshes.size, node % size != 0)
+        bad: Bool = (meshes.zero != 3) | (meshes.dp % size != 0) | uneven
+        return bad
 
     def sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
         node = facts.cluster.groups[0].devices_per_node

@@ -66,7 +66,7 @@ class Fsdp1(TorchFamily):
         plan = super().sync_plan(group, meshes, job)
         if self.flat.sync_every_micro_batch:
             return plan
-        return replace(plan, micro_reduce=0.0 * meshes.zero, reduce_scatter=plan.micro_reduce)
+        return replace(plan, micro_reduce=0.0, reduce_scatter=plan.micro_reduce)
 
     def instants(self, rows: RowInstants, meshes: MeshBatch) -> RowInstants:
         """Gathered units in flight, the running unit's gradient, and the root's unit.
