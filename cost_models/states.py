@@ -151,7 +151,10 @@ class StatePricer:
         return _Row(local, static, transient, gathered, traffic, host, dense, expert)
 
     def _seconds(self, rows: list[_Row], meshes: MeshBatch, layers: tuple[int, ...]) -> RowStates:
-        """Price all rows at once, `layers` the row of every layer; HSDP all-reduces the reduced shard over its replicas once a step."""
+        """Price all rows at once; `layers` is the row of every layer.
+
+        HSDP all-reduces the reduced shard over its replicas once a step.
+        """
         shard, replicas, expert_span = meshes.data_spans()
         dense = _Traffic.stack([row.dense for row in rows])
         expert = _Traffic.stack([row.expert for row in rows])
