@@ -149,8 +149,7 @@ def _gated(operator: Operator, names: tuple[str, ...], rank: int) -> tuple[Opera
 
 def read_bailing_hybrid(raw: Mapping[str, object], name: str) -> ModelSpec:
     """A model of type bailing_hybrid: delta attention, every so many layers latent attention with a gate a head."""
-    renamed = {"n_routed_experts": raw["num_local_experts"]} if "num_local_experts" in raw else {}
-    config = Config({**renamed, **raw}, DEFAULTS["bailing_hybrid"], "bailing_hybrid")
+    config = Config(raw, DEFAULTS["bailing_hybrid"], "bailing_hybrid")
     refuse_tied(config)
     decoder = read_decoder(config, name)
     every = config.count("layer_group_size")

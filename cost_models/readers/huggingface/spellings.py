@@ -41,6 +41,16 @@ _BLOCK_TYPES: Final = {"layer_types": "layers_block_type"}
 
 OTHER_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
     "axk1": _ROUTED,
+    "bailing_hybrid": {
+        "model_max_length": "max_position_embeddings",
+        "moe_renormalize": "norm_topk_prob",
+        "num_expert_group": "n_group",
+        "num_experts_per_token": "num_experts_per_tok",
+        "num_nextn_predict_layers": "num_mtp_layers",
+        "num_shared_experts": "n_shared_experts",
+        "num_experts": "n_routed_experts",
+        **_ROUTED,
+    },
     "bamba": _BLOCK_TYPES,
     "bloom": {"num_hidden_layers": "n_layer", "num_attention_heads": "n_head"},
     "codegen": _GPT2,
