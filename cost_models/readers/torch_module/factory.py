@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cost_models.errors import InvalidModel
+from cost_models.readers.torch_module.quiet import ONE_AT_A_TIME
 from cost_models.specs.model import Assumed, ModelSpec
 
 if TYPE_CHECKING:
@@ -55,15 +57,27 @@ def read_torch_module(
     """
     from torch import nn
 
-    built = factory if isinstance(factory, nn.Module) else _built(factory)
-    if isinstance(built, tuple) and len(built) == 2 and isinstance(built[0], nn.Module):
-        built, own = built
-        example_batch = own if example_batch is None else example_batch
+    built, own = _taken_apart(factory if isinstance(factory, nn.Module) else _built(factory))
+    example_batch = own if example_batch is None else example_batch
     if not isinstance(built, nn.Module):
         raise InvalidModel(
             f"the factory returned a {type(built).__name__}; return an nn.Module, or (nn.Module, example batch)"
         )
-    return _read(built, example_batch, name or type(built).__name__)
+    with ONE_AT_A_TIME:
+        return _read(built, example_batch, name or type(built).__name__)
+
+
+def _taken_apart(found: Any) -> tuple[Any, Any]:
+    """Module and example batch of what a factory returned: a pair, or `module` and `example_batch` by name."""
+    from torch import nn
+
+    if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], nn.Module):
+        return found
+    if isinstance(found, Mapping) and "module" in found:
+        return found["module"], found.get("example_batch")
+    if not isinstance(found, nn.Module) and isinstance(getattr(found, "module", None), nn.Module):
+        return found.module, getattr(found, "example_batch", None)
+    return found, None
 
 
 def _built(factory: Any) -> Any:
@@ -81,7 +95,7 @@ def _built(factory: Any) -> Any:
                 return factory()
         except InvalidModel:
             raise
-        except Exception:
+        except (Exception, SystemExit):
             try:
                 return factory()  # it asks its own weights for numbers: build it for real
             except (Exception, SystemExit) as error:
@@ -96,7 +110,7 @@ def _read(module: nn.Module, example: Any, name: str) -> ModelSpec:
     from cost_models.readers.torch_module.structure import take_apart
     from cost_models.readers.torch_module.trace import Prepared
 
-    _forget_values(module)
+    module = _without_values(module)
     structure = take_apart(module)
     experts = {id(layer.module): find_experts(layer.module, None) for layer in structure.layers}
     table, head = _ends(module, structure.layers)
@@ -118,20 +132,19 @@ def _read(module: nn.Module, example: Any, name: str) -> ModelSpec:
     return Assembly(prepared, found, (), facts).model()
 
 
-def _forget_values(module: nn.Module) -> None:
-    """Put every parameter and buffer on the meta device; what several modules share stays shared."""
+def _without_values(module: nn.Module) -> nn.Module:
+    """A copy on the meta device; what several modules share stays shared, and the given module stays as it is."""
     from torch import nn
 
-    known: dict[int, Any] = {}
-    for part in module.modules():
-        for name, parameter in list(part._parameters.items()):
-            if parameter is not None and not parameter.is_meta:
-                empty = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
-                part._parameters[name] = known.setdefault(id(parameter), empty)
-                known.setdefault(-id(parameter), parameter)  # keeps the identity taken
-        for name, buffer in list(part._buffers.items()):
-            if buffer is not None:
-                part._buffers[name] = buffer.to("meta")
+    memo: dict[int, Any] = {
+        id(parameter): nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+        for parameter in module.parameters()
+    }
+    memo |= {id(buffer): buffer.detach().to("meta") for buffer in module.buffers()}
+    try:
+        return copy.deepcopy(module, memo)
+    except Exception as error:
+        raise InvalidModel(f"the module cannot be copied ({_reason(error)}); give its factory") from error
 
 
 def _ends(module: nn.Module, layers: Sequence[Any]) -> tuple[nn.Module | None, nn.Module | None]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 MAX_SENTENCE: Final = 200
+ONE_AT_A_TIME: Final = threading.Lock()
+"""Held while a library's module is built or run: some of its switches are of the whole process."""
 
 
 @contextmanager

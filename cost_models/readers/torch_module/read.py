@@ -11,6 +11,7 @@ from typing import Any, Final
 from cost_models.errors import InvalidModel
 from cost_models.readers.torch_module import cache
 from cost_models.readers.torch_module.factory import is_factory, read_factory, read_torch_module
+from cost_models.readers.torch_module.quiet import ONE_AT_A_TIME
 from cost_models.specs.model import Assumed, ModelSpec
 
 GENERIC: Final = frozenset(
@@ -59,7 +60,8 @@ def read_transformers(raw: Mapping[str, object], *, name: str = "") -> ModelSpec
     family = str(raw.get("model_type"))
     model = cache.load(key)
     if model is None:
-        model = _read(raw, family)
+        with ONE_AT_A_TIME:
+            model = _read(raw, family)
         cache.store(key, model)
     return model.model_copy(update={"name": name or family})
 

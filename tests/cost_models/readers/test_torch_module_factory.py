@@ -109,6 +109,20 @@ def test_images_make_a_batch_of_samples():
     assert forward_flops(model) == 2 * 32 * 32 * (216 + 288)
 
 
+def test_a_module_that_is_handed_in_stays_as_it_was():
+    mine = Tiny()
+    before = mine.head.weight.detach().clone()
+    read_torch_module(mine, torch.zeros(1, 8, dtype=torch.long))
+    assert torch.equal(mine.head.weight, before) and mine.head.weight is mine.table.weight
+    assert mine.head.weight.dtype == torch.float32
+
+
+def test_what_the_executor_takes_from_a_factory_is_taken_here():
+    batch = torch.zeros(1, 64, dtype=torch.long)
+    named = read_torch_module(lambda: {"module": Tiny(), "example_batch": batch, "stages": None})
+    assert forward_flops(named, 64) == forward_flops(read_torch_module(Tiny(), batch), 64)
+
+
 def test_without_a_batch_costs_are_estimated_and_said_to_be():
     model = read_torch_module(Tiny)
     assert count_parameters(model).parameters == 3 * BLOCK + TABLE
