@@ -72,13 +72,10 @@ class Trainer:
 
     def train_step(self) -> StepResult:
         """One optimizer step; `step_s` covers forward of the first to parameters ready, without loading data."""
-        batches = [
-            self._to_device(batch) for batch in self.sampler.micro_batches(self.order.num_micro_batches)
-        ]
+        batches, own = self._next_batches()
         lr = self.data_parallel.lr
         start, processor = self._now(), time.process_time()
-        valid = self._num_valid(batches)
-        loss = self.forward_backward(batches, valid)
+        loss = self.forward_backward(batches, self._num_valid(own))
         grad_norm = self.data_parallel.step(self.order.options.max_norm)
         seconds, processor_s = self._now() - start, time.process_time() - processor
         return StepResult(seconds, processor_s, self._shared_loss(loss), grad_norm, lr, self._tokens())
@@ -94,10 +91,8 @@ class Trainer:
 
     def step_with_gradients(self) -> CheckedStep:
         """One optimizer step that also gathers every gradient of this rank's chunks, for comparisons; collective."""
-        batches = [
-            self._to_device(batch) for batch in self.sampler.micro_batches(self.order.num_micro_batches)
-        ]
-        loss = self.forward_backward(batches, self._num_valid(batches))
+        batches, own = self._next_batches()
+        loss = self.forward_backward(batches, self._num_valid(own))
         gradients = {name: gradient.clone() for name, gradient in self.data_parallel.full_gradients().items()}
         norm = self.data_parallel.step(self.order.options.max_norm)
         return CheckedStep(self._shared_loss(loss), norm, gradients)
@@ -108,12 +103,19 @@ class Trainer:
 
         return loss
 
-    def _num_valid(self, batches: list[Batch]) -> int:
+    def _next_batches(self) -> tuple[list[Batch], int]:
+        """This rank's micro-batches of the next step on its device, and their valid targets, counted on the host."""
+        batches = self.sampler.micro_batches(self.order.num_micro_batches)
+        own = sum(batch.num_valid() for batch in batches)
+        return [self._to_device(batch) for batch in batches], own
+
+    def _num_valid(self, own: int) -> int:
         """Valid targets of the step over all data-parallel ranks; collective."""
-        own = torch.tensor(sum(batch.num_valid() for batch in batches), device=self.device)
-        if self.meshes.data_size > 1:
-            dist.all_reduce(own, group=self.meshes.data_group)
-        return max(int(own), 1)
+        if self.meshes.data_size == 1:
+            return max(own, 1)
+        total = torch.tensor(own, device=self.device)
+        dist.all_reduce(total, group=self.meshes.data_group)
+        return max(int(total), 1)
 
     def _shared_loss(self, own: Tensor) -> float:
         """The loss of the global batch on every rank; collective."""
