@@ -83,7 +83,8 @@ class DeepSpeed(TorchFamily):
         second = weight / hpz if hpz > 1 else 0.0
         weights = np.where(zero == 3, weight / ways + second, weight)
         gradients = np.where(zero >= 2, gradient / ways, gradient)
-        copied = np.where(gradient < FP32, FP32, 0.0) / shard
+        averaged = np.where(zero == 3, 0.0, gradient)  # flattened before it is copied
+        copied = np.where(gradient < FP32, FP32 + averaged, averaged) / shard
         traffic = 2.0 * (master + moments) / shard + 2.0 * gradient / shard + weight
         resident = StateBytes(weights, gradients, (master + moments) / shard, copied, traffic)
         return self._offloaded(resident, meshes, (gradient, moments), shard)
@@ -155,7 +156,8 @@ class DeepSpeed(TorchFamily):
 
         Running: stage 1 and 2 a contiguous gradient bucket, twice with overlap_comm; stage 3 one bucket and at most
         `stage3_max_live_parameters`, but at least the running row. Stepping: stage 1 and 2 a gather bucket; stage 3
-        copies fp32 gradients one sub-group at a time.
+        copies fp32 gradients one sub-group at a time. Both are flat blocks of gigabytes that the caching allocator
+        cannot cut from what activations leave, and it keeps them: they count while running too.
         """
         options, zero = self.zero_settings, meshes.zero
         size = DTYPE_BYTES["bf16"]
@@ -172,7 +174,8 @@ class DeepSpeed(TorchFamily):
         partition = np.maximum(whole / (meshes.dp_shard * meshes.cp), 1.0)
         sub_group = np.where(zero == 3, np.minimum(options.sub_group_size / partition, 1.0), 1.0)
         stepping = rows.stepping * sub_group + rows.elements * once
-        return replace(rows, gathered=held + gradients + buckets, stepping=stepping)
+        flat_step = stepping[list(rows.layers)].sum(0) / meshes.pp
+        return replace(rows, gathered=held + gradients + buckets + flat_step, stepping=stepping)
 
     def send_ways(self, meshes: MeshBatch) -> Num:
         """Boundaries are divided over tensor-parallel ranks on their way (runtime/pipe/engine.py, pipe_partitioned)."""

@@ -20,6 +20,7 @@ class Framework:
     engine: str
     options: Options = field(default_factory=dict)
     nearest: str = ""
+    zero: int | None = None  # the stage of the framework's recipes, where a row names none
 
 
 _NO_OVERLAP: Final[Options] = {"engine.overlap_grad_reduce": False, "engine.overlap_param_gather": False}
@@ -44,12 +45,18 @@ _FLASH2: Final[Options] = {"engine.attention": "flash2"}
 _FOUNDRY: Final[Options] = {**_FLASH2, "engine.compile": True}
 """llm-foundry 2023: FlashAttention 1 and 2, low-precision norms."""
 
+_MEGATRON_DEEPSPEED: Final[Options] = {"engine.modules": "megatron", "engine.attention": "unfused"}
+"""Megatron-DeepSpeed of 2022: Megatron-LM's kernels before FlashAttention, DeepSpeed's states and pipeline."""
+
+_TRAINER: Final[Options] = {**_FLASH2, "engine.modules": "transformers"}
+"""The transformers library's Trainer: its own modules; Qwen's finetuning script takes ZeRO-3."""
+
 FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
     ("SimuMax fork", Framework("megatron", {**_NO_OVERLAP, "engine.fused_cross_entropy": True})),
     ("Megatron-Bridge", Framework("megatron", _BRIDGE)),
     (
         "Megatron-DeepSpeed",
-        Framework("megatron", _MEGATRON_2022, "Megatron-DeepSpeed as megatron with ZeRO-1"),
+        Framework("deepspeed", _MEGATRON_DEEPSPEED),
     ),
     ("Megatron-LM 2022", Framework("megatron", _MEGATRON_2022)),
     ("Megatron-LM 2021", Framework("megatron", _MEGATRON_2022)),
@@ -60,9 +67,10 @@ FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
     ("ModelZoo", Framework("megatron", _BRIDGE)),
     ("Megatron", Framework("megatron", {"engine.tp_comm_overlap": True})),
     ("MegaScale", Framework("megatron")),
-    ("torchtitan", Framework("fsdp2", _FLASH2)),
+    ("torchtitan", Framework("torchtitan", _FLASH2)),
+    ("HF Trainer + DeepSpeed", Framework("deepspeed", _TRAINER, zero=3)),
     ("fms-fsdp", Framework("fsdp2", {**_FLASH2, "engine.compile": True})),
-    ("llm-foundry", Framework("fsdp2", _FOUNDRY, "FSDP1 as fsdp2")),
+    ("llm-foundry", Framework("fsdp1", _FOUNDRY)),
     ("InternEvo", Framework("megatron", _FLASH2, "InternEvo with ZeRO-1 as megatron")),
     ("PyTorch DDP", Framework("ddp", {"engine.compile": True})),
 )

@@ -27,6 +27,9 @@ from planner.validation.rows import Run, Unusable
 
 SCHEDULES: Final = {"1f1b": ScheduleName.ONE_F_ONE_B, "interleaved-1f1b": ScheduleName.INTERLEAVED}
 
+SHARDED: Final = ("fsdp2", "fsdp1", "torchtitan")
+"""Engines that always shard parameters at rest: a stage of 1 in their words is their stage 2."""
+
 SCOPES: Final = re.compile(r"^selective:([a-z_+]+)$")
 
 
@@ -107,8 +110,9 @@ def _engine(strategy: StrategyRequest, framework: Framework) -> str:
 
 def _options(run: Run, framework: Framework, precision: Precision) -> dict[str, Any]:
     options = options_of(run, framework)
-    if "DeepSpeed" in run.text("framework") and precision is Precision.FP16:
-        options["engine.grad_dtype"] = "bf16"  # gradients stay in 16 bits; the fp32 copies are sharded
+    megatron = options.get("engine.modules") == "megatron"
+    if megatron and precision is Precision.BF16:
+        options["engine.grad_dtype"] = "fp32"  # BF16_Optimizer accumulates in fp32
     return options
 
 
@@ -148,9 +152,9 @@ def _zero(run: Run, framework: Framework) -> int | None:
     if "offload" in text.lower():
         raise Unusable(f"zero_stage {text[:60]!r}: offload is not modelled in this version")
     if not text[:1].isdigit():
-        return None
+        return framework.zero
     stage = int(text[0])
-    return max(stage, 2) if framework.engine == "fsdp2" else stage
+    return max(stage, 2) if framework.engine in SHARDED else stage
 
 
 def _recompute(run: Run) -> tuple[str, tuple[str, ...]]:
@@ -160,8 +164,8 @@ def _recompute(run: Run) -> tuple[str, tuple[str, ...]]:
         return "none", ("recompute=none",)
     if "offload" in text:
         raise Unusable(f"recompute {text!r}: offload is not modelled in this version")
-    if "per-op" in text:  # torchtitan keeps every second product; the scope nearest to half of them
-        return "selective:mlp", ("recompute=selective:mlp for per-operator checkpoints",)
+    if "per-op" in text:
+        return "selective:per_op", ()
     known = SCOPES.match(text)
     if known:
         return f"selective:{known[1]}", ()

@@ -93,7 +93,7 @@ def test_composers_last_micro_batch_is_smaller():
     )
     assert found.situation.job.global_batch == 512
     assert found.stretch == pytest.approx(30 / 32)
-    assert found.nearest
+    assert found.situation.engine.name == "fsdp1"
 
 
 @pytest.mark.parametrize(
@@ -115,3 +115,24 @@ def test_composers_last_micro_batch_is_smaller():
 def test_what_cannot_be_predicted_says_why(cells: dict[str, str], reason: str):
     with pytest.raises(Unusable, match=reason):
         case(**cells)
+
+
+@pytest.mark.parametrize(
+    ("framework", "engine", "recompute", "text"),
+    [
+        ("Megatron-DeepSpeed", "deepspeed", "full", "full"),
+        ("HF Trainer + DeepSpeed", "deepspeed", "full", "full"),
+        ("torchtitan", "torchtitan", "selective (per-op SAC)", "selective:per_op"),
+    ],
+)
+def test_frameworks_have_their_own_engine(framework, engine, recompute, text):
+    found = case(
+        framework=framework,
+        tp="1",
+        dp="16",
+        sequence_parallel="false",
+        recompute=recompute,
+        zero_stage="3" if engine == "torchtitan" else "",
+    )
+    assert found.situation.engine.name == engine
+    assert found.strategy.recompute == text
