@@ -63,7 +63,7 @@ matrix: $(VENV)/.stamp-test
 
 # Needs torch for the GPU, which .venv is not set up with: whatever python is at hand may run it.
 gpucheck:
-	$(if $(wildcard $(BIN)/python),$(BIN)/python,python3) -m planner.executor.measured gpu -o build/gpucheck
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,python3) -m planner.executor.measured gpu --most-seconds 450 -o build/gpucheck
 
 accuracy: $(VENV)/.stamp-test
 	$(BIN)/python -m planner.validation

@@ -24,11 +24,14 @@ class MemorySample:
 class MemoryMeter:
     """Measures from one `reset` to the next `sample`; the baseline is what the process held when it was made."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, dtype: torch.dtype = torch.float32) -> None:
+        """`dtype` is that of the run's matrix multiplications."""
         self._device = device
         self._baseline = 0.0
         if device.type == "cpu":
-            warm_up()
+            warm_up(torch.float32)
+            warm_up(dtype)
+            trim()
             self._baseline = resident_bytes("VmRSS")
 
     def reset(self) -> None:
@@ -50,22 +53,23 @@ class MemoryMeter:
         return MemorySample(peak, peak)
 
 
-def warm_up() -> None:
+def warm_up(dtype: torch.dtype) -> None:
     """Load what the first step loads (libraries, thread pools, optimizers), and give freed memory back.
 
     A small training step of its own: none of this belongs to the model.
     """
     width = 128
-    layer = torch.nn.Linear(width, width)
+    layer = torch.nn.Linear(width, width, dtype=dtype)
     optimizer = torch.optim.AdamW(layer.parameters(), fused=True)
-    x = torch.ones(1, 1, width, width, requires_grad=True)
+    x = torch.ones(1, 1, width, width, dtype=dtype, requires_grad=True)
     attended = torch.nn.functional.scaled_dot_product_attention(x, x, x)
     hidden = torch.utils.checkpoint.checkpoint(layer, attended, use_reentrant=False)
-    loss = torch.nn.functional.cross_entropy(hidden.view(-1, width), torch.zeros(width, dtype=torch.int64))
+    loss = torch.nn.functional.cross_entropy(
+        hidden.float().view(-1, width), torch.zeros(width, dtype=torch.int64)
+    )
     loss.backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.get_total_norm([x.grad] if x.grad is not None else [])
     optimizer.step()
-    trim()
 
 
 def trim() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from planner.executor.events import EventWriter
 from planner.executor.memory import MemoryMeter, MemorySample
+from planner.executor.precision import compute_dtype
 from planner.executor.profiling import Profiler
 from planner.executor.report import StepRecord
 from planner.executor.request import RunOrder
@@ -22,7 +23,7 @@ from planner.executor.verify import compare_with_one_process
 def train(order: RunOrder, run_dir: Path) -> None:
     """Run the order's steps; rank 0 writes one event a step and one at the end."""
     with process_group(order) as device, event_writer(run_dir) as writer:
-        meter = MemoryMeter(device)
+        meter = MemoryMeter(device, compute_dtype(order.situation.job.precision))
         trainer = Trainer(order, device)
         with Profiler(order, run_dir) as profiler:
             for step in range(1, order.options.steps + 1):

@@ -17,20 +17,20 @@ MALLOC_SETTINGS: Final[Mapping[str, str]] = {
 }
 
 
-def process_settings(order: RunOrder) -> dict[str, str]:
+def process_settings(order: RunOrder, *, on_cpu: bool) -> dict[str, str]:
     """What must be set before a worker starts, on any launcher."""
-    settings = dict(MALLOC_SETTINGS)
+    settings = dict(MALLOC_SETTINGS) if on_cpu else {}
     if order.situation.engine.options.expandable_segments:
         settings["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     return settings
 
 
-def worker_environment(order: RunOrder) -> dict[str, str]:
+def worker_environment(order: RunOrder, *, on_cpu: bool) -> dict[str, str]:
     """What the workers of this machine need: settings, their share of the cores, whose children they are."""
     cores = len(os.sched_getaffinity(0))
     # A user's dataset or factory lies where the command was started.
     path = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH", "")]))
-    return process_settings(order) | {
+    return process_settings(order, on_cpu=on_cpu) | {
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(cores // order.world_size, 1)),
         LAUNCHER_PID: str(os.getpid()),
         "PYTHONPATH": path,

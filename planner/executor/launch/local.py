@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from planner.errors import RunFailed
 from planner.executor.launch.environment import WORKER_MODULE, worker_environment
+from planner.executor.refuse import count_devices
 from planner.executor.request import RunOrder
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def launch_local(order: RunOrder, order_path: Path, run_dir: Path, worker: str =
 
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     config = _config(order, run_dir)
-    with _environment(worker_environment(order)), _signals_restored():
+    environment = worker_environment(order, on_cpu=not count_devices())
+    with _environment(environment), _signals_restored():
         try:
             elastic_launch(config, sys.executable)("-m", worker, str(order_path), str(run_dir))
         except ChildFailedError as error:

@@ -54,13 +54,17 @@ def _script(order: RunOrder, per_node: int) -> str:
         f'"$here/{ORDER}"',
         '"${RUN_DIR:-$here}"',
     ]
+    on_cpu = order.situation.cluster.device.architecture == "cpu"
     lines = [
         "#!/bin/sh",
         f"# {order.situation.model.name}: {order.strategy.text()}",
         "# Start it on every node." if nodes > 1 else "# Start it on one machine.",
         "set -eu",
         'here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)',
-        *(f"export {key}={shlex.quote(value)}" for key, value in process_settings(order).items()),
+        *(
+            f"export {key}={shlex.quote(value)}"
+            for key, value in process_settings(order, on_cpu=on_cpu).items()
+        ),
         f"threads=$(( $(nproc) / {per_node} ))",
         'export OMP_NUM_THREADS="${OMP_NUM_THREADS:-$(( threads > 0 ? threads : 1 ))}"',
         "exec " + " \\\n  ".join(words),

@@ -23,7 +23,7 @@ def main() -> None:
         what = row.failure or f"memory {row.memory_ratio:.2f} of measured, {steps}"
         sys.stderr.write(f"{time.monotonic() - started:5.0f} s  {row.name}: {what}\n")
 
-    rows = run_cases(cases, on_row)
+    rows = run_cases(cases, on_row, arguments.most_seconds)
     folder: Path = arguments.output
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(json.dumps([row.to_json() for row in rows], indent=1) + "\n")
@@ -61,6 +61,7 @@ def _parse() -> argparse.Namespace:
         "--tiny", action="store_true", help="the same plans of models that any machine can run"
     )
     parser.add_argument("--cluster", default="dgx-h200", help="preset whose device the GPU is")
+    parser.add_argument("--most-seconds", type=float, default=3600.0, help="begin no plan after so long")
     parser.add_argument("--only", default="", help="plans whose name holds this text")
     parser.add_argument("-o", "--output", type=Path, default=Path("build/measured"))
     parser.add_argument("--document", type=Path, help="also put the table between the marks of this document")

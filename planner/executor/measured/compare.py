@@ -1,6 +1,7 @@
 """Runs cases one after the other and puts measured beside predicted: rows, errors, rank correlation, a table."""
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
@@ -36,11 +37,14 @@ class Row:
         return asdict(self)
 
 
-def run_cases(cases: Sequence[Case], on_row: Callable[[Row], None]) -> list[Row]:
-    """Run every case; one that fails is a row that says why."""
+def run_cases(cases: Sequence[Case], on_row: Callable[[Row], None], most_s: float) -> list[Row]:
+    """Run every case, none of them begun after `most_s` seconds; one that does not run is a row that says why."""
     rows = []
+    started = time.monotonic()
     for case in cases:
-        rows.append(run_case(case))
+        is_late = time.monotonic() - started > most_s
+        late = Row(case.name, case.order.world_size, failure=f"not begun within {most_s:.0f} s")
+        rows.append(late if is_late else run_case(case))
         on_row(rows[-1])
     return rows
 

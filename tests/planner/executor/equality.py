@@ -19,7 +19,7 @@ from planner.executor.refuse import run_violations
 from planner.executor.request import RunOrder
 from planner.executor.verification import LEARNING_RATE, LIMITS, STEPS
 from tests.planner.executor.orders import LLAMA, tiny_order
-from tests.planner.executor.ranks import run_ranks
+from tests.planner.executor.ranks import RankError, run_ranks
 
 # Eight heads for tp 4 with fewer key/value heads than heads; five blocks, so that no pipeline is even.
 MODEL: Final = {**LLAMA, "num_attention_heads": 8, "num_key_value_heads": 4, "num_hidden_layers": 5}
@@ -171,11 +171,18 @@ def table() -> Iterator[str]:
     yield ""
     yield "| layout | processes | strategy | loss | gradients | parameters | |"
     yield "|---|--:|---|--:|--:|--:|---|"
-    for layout in all_layouts():
+    yield from map(row_of, all_layouts())
+
+
+def row_of(layout: Layout) -> str:
+    """Run a layout; its row of the table."""
+    start = f"| {layout.name} | {layout.devices} | {layout.engine}: `{layout.strategy}` |"
+    try:
         found = differences(layout)
-        verdict = "equal" if found.within_limits() else "DIFFERS"
-        numbers = f"{found.loss:.1e} | {found.gradients:.1e} | {found.parameters:.1e}"
-        yield f"| {layout.name} | {layout.devices} | {layout.engine}: `{layout.strategy}` | {numbers} | {verdict} |"
+    except RankError as error:
+        return f"{start} | | | FAILS: {str(error).splitlines()[-1][:120]} |"
+    verdict = "equal" if found.within_limits() else "DIFFERS"
+    return f"{start} {found.loss:.1e} | {found.gradients:.1e} | {found.parameters:.1e} | {verdict} |"
 
 
 if __name__ == "__main__":
