@@ -22,7 +22,7 @@ from planner.executor.data_parallel.collectives import (
     shard_of,
     sum_coalesced,
 )
-from planner.executor.data_parallel.flat import FlatBucket, cast_frozen, flatten, replace_parameters
+from planner.executor.data_parallel.flat import FlatBucket, flatten, replace_parameters, settle_rest
 from planner.executor.data_parallel.layout import ALIGNMENT, LayoutOptions, lay_out
 from planner.executor.data_parallel.matrices import BucketMatrices
 from planner.executor.data_parallel.records import local_of
@@ -57,7 +57,13 @@ class FlatDataParallel(DataParallel):
         self._counts = [counted_here(bucket.records[0], self.ties, meshes) for bucket in self._buckets]
         self._next = 0
         self._works: list[Any] = []
-        self._masters = self._make_masters(offload)
+        self._masters = [bucket.masters for bucket in self._buckets]
+        on_host = offloads_optimizer(offload, meshes.device_type)
+        self._host = HostCopies(self._masters) if on_host else None
+        if self._host is not None:
+            self._masters = self._host.masters
+            for bucket in self._buckets:
+                bucket.masters = bucket.weights  # lets go of the device's fp32 copy
         targets = [target for index in range(len(self._buckets)) for target in self._targets(index, settings)]
         self.optimizer = build_optimizer(targets, settings.optimizer, self._dtype)
         self.schedule = build_schedule(self.optimizer, settings.optimizer)
@@ -108,11 +114,12 @@ class FlatDataParallel(DataParallel):
         replaced: dict[nn.Parameter, nn.Parameter] = {}
         for layout in lay_out(self.records, numels, options):
             bucket, new = flatten(layout, self.records, self._parameters, self._dtype, self.meshes.tp)
+            bucket.masters = self._own_masters(bucket)
             buckets.append(bucket)
             replaced |= new
         for module in self.modules:
             replace_parameters(module, replaced)
-            cast_frozen(module, self._dtype)
+            settle_rest(module, self.meshes.device_type, self._dtype)
         self._parameters = []
         return buckets
 
@@ -120,22 +127,10 @@ class FlatDataParallel(DataParallel):
         """The part of a buffer that this rank's optimizer updates."""
         return shard_of(flat, self._group) if self._shared else flat
 
-    def _make_masters(self, offload: str) -> list[Tensor]:
-        """What the optimizer updates of each bucket: the share of the weights itself, or fp32 copies of it."""
-        on_host = offloads_optimizer(offload, self.meshes.device_type)
-        self._host = (
-            HostCopies([self._share(bucket.first_masters) for bucket in self._buckets]) if on_host else None
-        )
-        masters = []
-        for index, bucket in enumerate(self._buckets):
-            if self._host is not None:
-                masters.append(self._host.masters[index])
-            elif bucket.weights is bucket.first_masters:
-                masters.append(self._share(bucket.weights))
-            else:
-                masters.append(self._share(bucket.first_masters).clone())
-            bucket.first_masters = bucket.weights  # frees the whole fp32 copy
-        return masters
+    def _own_masters(self, bucket: FlatBucket) -> Tensor:
+        """This rank's share in fp32: of the weights themselves, or copied out of the whole masters."""
+        share = self._share(bucket.masters)
+        return share if bucket.weights is bucket.masters else share.clone()
 
     def _targets(self, index: int, settings: DataParallelSettings) -> list[Target]:
         """A bucket as the optimizer sees it: one flat tensor, or one tensor a parameter where shapes matter."""
@@ -177,6 +172,12 @@ class FlatDataParallel(DataParallel):
             bucket.left -= 1
             if bucket.left == 0:
                 self._reduce_ready()
+            elif bucket.left < 0:
+                # The bucket may be on its way already: what came late would be lost without a word.
+                raise RuntimeError(
+                    f"more gradients came than micro-batches x parameters of the bucket of {bucket.records[0].name}; "
+                    "accumulate each parameter's gradient once per micro-batch"
+                )
 
         return count
 

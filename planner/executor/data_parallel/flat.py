@@ -25,8 +25,8 @@ class FlatBucket:
     parameters: tuple[nn.Parameter, ...]
     weights: Tensor
     gradients: Tensor
-    first_masters: Tensor
-    """The weights as the model was built, in fp32; `weights` itself where it is fp32."""
+    masters: Tensor
+    """The weights in fp32: `weights` itself where it is fp32, else whole at first and cut to a share by the owner."""
     left: int = 0
     """Gradients of this step that are still to come."""
 
@@ -48,11 +48,11 @@ def flatten(
     records: Sequence[ParameterRecord],
     parameters: Sequence[nn.Parameter],
     dtype: torch.dtype,
-    meshes_tp: DeviceMesh,
+    tp: DeviceMesh,
 ) -> tuple[FlatBucket, dict[nn.Parameter, nn.Parameter]]:
     """Move a bucket's parameters into buffers; also the parameters that must take the place of given ones."""
     chosen = [parameters[place.index] for place in layout.places]
-    masters = torch.zeros(layout.numel, dtype=MASTER_DTYPE, device=local_of(chosen[0]).device)
+    masters = torch.zeros(layout.numel, dtype=MASTER_DTYPE, device=tp.device_type)
     for place, parameter in zip(layout.places, chosen, strict=True):
         _slice(masters, place).copy_(local_of(parameter).reshape(-1))
     weights = masters.to(dtype)
@@ -61,7 +61,7 @@ def flatten(
     moved = []
     for place, parameter in zip(layout.places, chosen, strict=True):
         pair = (_slice(weights, place), _slice(gradients, place))
-        new = _move(parameter, *pair, record=records[place.index], mesh=meshes_tp)
+        new = _move(parameter, *pair, record=records[place.index], mesh=tp)
         if new is not parameter:
             replaced[parameter] = new
         moved.append(new)
@@ -77,11 +77,14 @@ def replace_parameters(module: nn.Module, replaced: Mapping[nn.Parameter, nn.Par
                 part._parameters[name] = replaced[parameter]
 
 
-def cast_frozen(module: nn.Module, dtype: torch.dtype) -> None:
-    """Bring parameters that are not trained, and so lie in no buffer, to the dtype of the others."""
+def settle_rest(module: nn.Module, device_type: str, dtype: torch.dtype) -> None:
+    """Bring what lies in no flat buffer to the device: parameters that are not trained, in `dtype`, and buffers."""
     for parameter in module.parameters():
-        if not parameter.requires_grad and parameter.is_floating_point():
-            parameter.data = parameter.data.to(dtype)
+        if not parameter.requires_grad:
+            kept = dtype if parameter.is_floating_point() else parameter.dtype
+            parameter.data = parameter.data.to(device_type, kept)
+    for buffer in module.buffers():
+        buffer.data = buffer.data.to(device_type)
 
 
 def _slice(flat: Tensor, place: Place) -> Tensor:

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.planner.executor.data_parallel.toy import Case, batch_of, loss_sum, start
 from tests.planner.executor.strategies import strategy
 
@@ -29,3 +31,20 @@ def test_all_buckets_start_in_the_last_micro_batch(run_ranks: RunRanks) -> None:
         for first, second, buckets in run_ranks(_started, 2, zero):
             assert first == 0
             assert second == buckets > 1
+
+
+def _one_too_many(rank: int, world: int) -> str:
+    worker = start(Case(strategy(dp_shard=world, zero=1)))
+    data: Any = worker.data
+    tokens, targets, _ = batch_of(rank)
+    data.start_step(1)
+    loss_sum(data.modules[0](tokens), targets).backward()
+    with pytest.raises(RuntimeError) as caught:
+        loss_sum(data.modules[0](tokens), targets).backward()
+    data.finish_gradients()
+    return str(caught.value)
+
+
+def test_gradients_that_come_too_late_are_no_silent_loss(run_ranks: RunRanks) -> None:
+    for message in run_ranks(_one_too_many, 2):
+        assert "accumulate each parameter's gradient once per micro-batch" in message
