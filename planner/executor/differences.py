@@ -1,5 +1,6 @@
 """How far tensors of two runs are apart: each tensor's largest difference over its largest element."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -23,7 +24,7 @@ class Worst:
 
     def see(self, value: float, name: str) -> None:
         """Keep the larger one; what is no number is larger than any."""
-        if not value <= self.value:
+        if not math.isnan(self.value) and not value <= self.value:
             self.value, self.name = value, name
 
 

@@ -66,7 +66,7 @@ def attach(module: nn.Module, gradients: WeightGradients) -> None:
             part.weight_gradients = gradients
         elif isinstance(part, nn.Linear) and type(part).forward is nn.Linear.forward:
             # An instance's attribute: the class, which FSDP2 may have replaced, stays as it is.
-            part.forward = partial(_forward, part, gradients)
+            part.forward = partial(_forward, part, gradients)  # type: ignore[method-assign]
 
 
 def _forward(layer: nn.Linear, gradients: WeightGradients, x: Tensor) -> Tensor:
