@@ -187,6 +187,11 @@ def _heads(config: Config, decoder: Decoder, types: tuple[str, ...], kind: str) 
     base = (config.integer("head_dim"), decoder.kv_heads)
     if config.raw("per_layer_config") is not None:
         return _listed_heads(config, types, kind, base)
+    if config.states("per_layer_config"):
+        raise config.contradiction(
+            "per_layer_config",
+            "per_layer_config is null, which makes full layers like the others; leave it out or give their sizes",
+        )
     if kind != "full":
         return base
     stated = (
