@@ -29,6 +29,8 @@ FULL_LENGTH: Final = 2048
 SHORT_LENGTH: Final = 256
 SLOW_RUN_S: Final = 2.0
 """A run at 256 positions that takes longer (a recurrence in Python) is repeated at short lengths only."""
+LEAST_RUNS: Final = 3
+"""Lengths that a square needs; the fourth only confirms it."""
 NOTHING: Final = Growth()
 
 
@@ -89,6 +91,8 @@ def _trace_model(prepared: Prepared, config: Any) -> Traced:
     limit = token_limit(config, FULL_LENGTH)
     start = min(SHORT_LENGTH, limit)
     first, reason = _first_that_runs(prepared, config, start, 1, size.side)
+    if first is None and limit > start:  # attention in blocks may need more than one
+        first, _ = _first_that_runs(prepared, config, limit, 1, size.side)
     if first is None:
         return Traced(reason=reason)
     probe, choice, seconds = first
@@ -100,10 +104,9 @@ def _trace_model(prepared: Prepared, config: Any) -> Traced:
         if len(inputs) <= choice:
             continue
         found, reason, _ = timed(lambda i=inputs[choice], n=length: run(prepared, (), i, n, 1))  # type: ignore[misc]
-        if found is None:
-            break
-        runs.append(found)
-    if len(runs) < len(lengths) or any(each.calls != runs[0].calls for each in runs):
+        if found is not None:
+            runs.append(found)
+    if len(runs) < min(LEAST_RUNS, len(lengths)) or any(each.calls != runs[0].calls for each in runs):
         return replace(summed([probe], scale=float(probe.length)), reason=reason)
     return summed(runs, scale=1.0)
 

@@ -78,6 +78,8 @@ class _State:
 
 def run(prepared: Prepared, inputs: Sequence[Any], named: Mapping[str, Any], length: int, batch: int) -> Run:
     """One run; raises whatever the module raises outside its layers, TookTooLong past the limit."""
+    import torch
+
     held = {tensor.untyped_storage()._cdata for tensor in _held(prepared.model)}
     held |= {
         value.untyped_storage()._cdata
@@ -94,6 +96,7 @@ def run(prepared: Prepared, inputs: Sequence[Any], named: Mapping[str, Any], len
         stack.enter_context(quietly())
         stack.enter_context(_replaced(prepared, state))
         stack.enter_context(no_packing())
+        stack.enter_context(torch.device("meta"))
         stack.enter_context(recording(ledger))
         stack.enter_context(ledger.unit((GAP, 0)))
         try:
