@@ -39,7 +39,7 @@ def launch_local(order: RunOrder, order_path: Path, run_dir: Path, worker: str =
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    _quieten()
     config = _config(order, run_dir)
     environment = worker_environment(order, on_cpu=not count_devices())
     with _environment(environment), _signals_restored():
@@ -88,6 +88,13 @@ def _last_words(run_dir: Path, rank: int) -> str:
     files = sorted(run_dir.glob(f"logs/*/attempt_*/{rank}/stderr.log"), key=lambda path: path.stat().st_mtime)
     lines = files[-1].read_text(encoding="utf-8", errors="replace").strip().splitlines() if files else []
     return lines[-1] if lines else ""
+
+
+def _quieten() -> None:
+    """No log lines of the elastic agent among ours: what it knows is in RunFailed."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("torch.distributed.elastic"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager

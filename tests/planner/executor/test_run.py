@@ -75,6 +75,20 @@ def test_a_failing_rank_says_why() -> None:
         run_order(tiny_order("", steps=1, data=f"{__name__}:bad_samples"))
 
 
+def fails_once() -> Iterator[list[int]]:
+    """Samples that are there in the second attempt only."""
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        raise OSError("the disk is away for a moment")
+    while True:
+        yield list(range(17))
+
+
+def test_a_restart_begins_again() -> None:
+    report = run_order(tiny_order("", steps=2, restarts=1, data=f"{__name__}:fails_once"))
+    assert report.attempts == 2
+    assert [record.step for record in report.steps] == [1, 2]
+
+
 def test_nothing_is_left_of_a_run() -> None:
     run_order(tiny_order("", steps=1))
     assert not list(Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}{os.getpid()}-*"))
