@@ -29,11 +29,13 @@ def compare_with_one_process(order: RunOrder, run_dir: Path, device: torch.devic
     trainer = Trainer(twin, device)
     loss, gradients, parameters = Worst(), Worst(), Worst()
     names: set[str] = set()
-    for expected in reference["steps"]:
+    for number, expected in enumerate(reference["steps"]):
         found = trainer.step_with_gradients()
         loss.see(_relative(found.loss, expected["loss"]), "loss")
-        compare_gradients(found.gradients, expected["gradients"], gradients)
         names |= set(found.gradients)
+        if number == 0:
+            # Later gradients are those of other parameters: Adam makes a whole step of a tiny gradient's rounding.
+            compare_gradients(found.gradients, expected["gradients"], gradients)
     rounding = rounding_names([step["gradients"] for step in reference["steps"]])
     own = trainer.data_parallel.full_parameters()
     compare_parameters(own, reference["parameters"], rounding, parameters)
@@ -48,7 +50,8 @@ def reference_run(order: RunOrder, device: torch.device) -> dict[str, Any]:
     sampler = Sampler(open_source(order), job.global_batch, (0, 1), order.options.first_sample)
     steps = []
     for _ in range(STEPS):
-        batches = sampler.micro_batches(order.num_micro_batches)
+        # As many micro-batches as all data-parallel ranks have together: batch statistics are a micro-batch's own.
+        batches = sampler.micro_batches(order.num_micro_batches * order.strategy.dp)
         on_device = [replace(b, inputs=b.inputs.to(device), targets=b.targets.to(device)) for b in batches]
         step = reference.step(on_device)
         steps.append({"loss": step.loss, "grad_norm": step.grad_norm, "gradients": step.gradients})
