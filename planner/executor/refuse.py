@@ -20,6 +20,7 @@ SCHEDULES: Final = (
     ScheduleName.DUALPIPE_V,
 )
 OFFLOADS: Final = ("none", "optimizer", "optimizer:1.0", "parameters")
+OFFLOADING: Final = ("torch", "fsdp2")
 MAX_CPU_PROCESSES: Final = 64
 # Engine options that change what runs, with the values that this executor runs; others change nothing here.
 HONOURED_OPTIONS: Final[dict[str, tuple[object, ...]]] = {
@@ -92,11 +93,19 @@ def _schedule(order: RunOrder) -> list[Violation]:
 
 
 def _offload(order: RunOrder) -> list[Violation]:
-    offload = order.strategy.offload
-    if offload in OFFLOADS:
+    offload, engine, zero = order.strategy.offload, order.situation.job.engine, order.strategy.zero
+    if offload == "none":
         return []
-    detail = f"offload={offload} is not run by this executor, which offloads all of a kind or nothing"
-    return [Violation("run_offload", detail, tuple(f"offload={name}" for name in OFFLOADS))]
+    if offload not in OFFLOADS:
+        detail = f"offload={offload} is not run by this executor, which offloads all of a kind or nothing"
+        return [Violation("run_offload", detail, tuple(f"offload={name}" for name in OFFLOADS))]
+    if engine not in OFFLOADING:
+        detail = f"offload={offload} is not run under engine {engine}"
+        return [Violation("run_offload", detail, ("offload=none", *(f"--engine {e}" for e in OFFLOADING)))]
+    if offload == "parameters" and zero < 2:
+        detail = f"offload=parameters with zero {zero} is not run: only sharded parameters rest on the host"
+        return [Violation("run_offload", detail, ("zero 2 or 3", "offload=optimizer"))]
+    return []
 
 
 def _options(order: RunOrder) -> list[Violation]:
@@ -108,6 +117,11 @@ def _options(order: RunOrder) -> list[Violation]:
             nearest = tuple(f"--set engine.{key}={_text(each)}" for each in honoured)
             found.append(Violation(f"run_{key}", detail, nearest))
     job = order.situation.job
+    if order.situation.model.is_moe and job.options.moe_capacity_factor > 0:
+        detail = (
+            f"job.moe_capacity_factor={job.options.moe_capacity_factor:g} is not run: no token is dropped"
+        )
+        found.append(Violation("run_moe_capacity", detail, ("--set job.moe_capacity_factor=0",)))
     if job.options.train_mtp:
         detail = "job.train_mtp=true is not run yet by this executor"
         found.append(Violation("run_train_mtp", detail, ("--set job.train_mtp=false",)))

@@ -39,6 +39,27 @@ def test_knobs_that_are_not_honoured(job: dict[str, object], rule: str) -> None:
     assert rules(job=job) == {rule}
 
 
+@pytest.mark.parametrize(
+    ("strategy", "engine"),
+    [
+        ("offload=optimizer:0.5", "torch"),
+        ("offload=parameters,zero=1", "torch"),
+        ("offload=optimizer", "ddp"),
+        ("offload=optimizer", "parameter_server"),
+    ],
+)
+def test_offload_that_is_not_run(strategy: str, engine: str) -> None:
+    try:
+        found = rules(strategy, engine=engine)
+    except IllegalStrategy:  # the engine itself refuses it
+        return
+    assert found == {"run_offload"}
+
+
+def test_offload_that_is_run() -> None:
+    assert rules("offload=optimizer") == rules("offload=parameters,zero=3") == set()
+
+
 def test_precisions_that_need_a_gpu() -> None:
     def of(precision: str, at_hand: int) -> set[str]:
         return rules(cluster="dgx-h100", job={"precision": precision}, at_hand=at_hand)
