@@ -2,7 +2,7 @@
 
 Without a pipeline its states are FSDP2's. Under a pipeline, only the last micro-batch reshards and reduces
 (torch/distributed/pipelining/stage.py, `backward_maybe_with_nosync`), so gathered parameters and whole gradients in the
-reduction's dtype stay through the step: 6 + 16 / D bytes a parameter with AdamW.
+reduction's dtype stay until then: 6 + 12 / D bytes a parameter with AdamW. Reduced gradients come when whole ones go.
 """
 
 from dataclasses import replace
@@ -90,8 +90,8 @@ class Torchtitan(TorchFamily):
         piped = meshes.pp > 1
         weight = min(job.precision.activation_bytes, self._parameter_bytes())
         gathered = np.where(piped & (meshes.zero == 3), weight, 0.0)
-        whole = np.where(piped, self._gradient_bytes(), 0.0)
-        return replace(state, weights=state.weights + gathered, gradients=state.gradients + whole)
+        gradients = np.where(piped, self._gradient_bytes(), state.gradients)
+        return replace(state, weights=state.weights + gathered, gradients=gradients)
 
     def sync_plan(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> SyncPlan:
         """FSDP2's; with a pipeline one reduction a step, and one gather where parameters are kept."""
