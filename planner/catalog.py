@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from cost_models.engines import ENGINES
 from cost_models.errors import BadInput
 from cost_models.profiles import (
     list_clusters,
@@ -17,6 +16,9 @@ from cost_models.profiles import (
     profiles_root,
 )
 from cost_models.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from cost_models.engines.base import Engine
 
 Entry = dict[str, object]
 
@@ -44,7 +46,7 @@ def _source(
         "devices": (list_devices, _device_line, _device),
         "clusters": (list_clusters, _cluster_line, _cluster),
         "models": (list_models, _model_line, _model),
-        "engines": (lambda: tuple(sorted(ENGINES)), _engine_line, _engine),
+        "engines": (_engine_names, _engine_line, _engine),
     }
     if kind not in sources:
         hint = did_you_mean(kind, KINDS)
@@ -131,17 +133,30 @@ def _model(name: str) -> Entry:
     return _model_line(name) | facts | _model_source(name) | {"config": model_config(name)}
 
 
+def _engines() -> "Mapping[str, type[Engine]]":
+    """Imported where they are asked for: engines bring the whole cost model, which a list of models can
+    spare."""
+    from cost_models.engines import ENGINES
+
+    return ENGINES
+
+
+def _engine_names() -> tuple[str, ...]:
+    return tuple(sorted(_engines()))
+
+
 def _engine_line(name: str) -> Entry:
-    engine = ENGINES[name]
+    engine = _engines()[name]
     return {"name": name, "versions": list(engine.versions), "default_zero": engine.default_zero}
 
 
 def _engine(name: str) -> Entry:
-    if name not in ENGINES:
-        hint = did_you_mean(name, ENGINES)
-        known = tuple(sorted(ENGINES))
+    engines = _engines()
+    if name not in engines:
+        known = tuple(sorted(engines))
+        hint = did_you_mean(name, known)
         raise BadInput(f"engine {name[:40]!r} is not known; {hint}use {', '.join(known)}", allowed=known)
-    engine = ENGINES[name]
+    engine = engines[name]
     schema = engine.options_type.model_json_schema()["properties"]
     options = {f"engine.{key}": _option(entry) for key, entry in schema.items()}
     return _engine_line(name) | {"options": options}
