@@ -9,16 +9,16 @@ from cost_models.operators.base import Operator
 from cost_models.operators.embedding import EMBEDDING_TIE, IdleWeights
 from cost_models.operators.loss import CrossEntropy
 from cost_models.readers.blocks.attention import attention_sublayer
-from cost_models.readers.blocks.cross_attention import cross_attention_sublayer
 from cost_models.readers.blocks.feed_forward import feed_forward_sublayer
-from cost_models.readers.blocks.layers import layer_kind, runs
+from cost_models.readers.blocks.layers import runs
 from cost_models.readers.blocks.mamba import mamba_sublayer
 from cost_models.readers.blocks.stream import HEAD_TIE, Builder, Stream, chain, column, head, replicated
-from cost_models.specs.model import Layer, LayerKind, ModelSpec, Role, Stack
+from cost_models.specs.model import Layer, ModelSpec, Role
 from planner.formats.megatron.arguments import Arguments, layer_pattern
+from planner.formats.megatron.encoder_decoder import encoder_decoder
+from planner.formats.megatron.pieces import BINARY_HEAD_CLASSES, kinds_of, table
 from planner.formats.megatron.shapes import (
     attention_shape,
-    is_plain_dropout,
     mamba_shape,
     mlp_shape,
     moe_shape,
@@ -30,7 +30,6 @@ PROGRAMS: Final = ("gpt", "bert", "t5", "hybrid")
 """What a run trains, by the script that starts it: pretrain_gpt.py and so on."""
 
 HYBRID: Final[Mapping[str, str]] = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
-BINARY_HEAD_CLASSES: Final = 2
 
 
 def read_model(arguments: Arguments, program: str, name: str) -> ModelSpec:
@@ -38,7 +37,7 @@ def read_model(arguments: Arguments, program: str, name: str) -> ModelSpec:
     if program not in PROGRAMS:
         raise BadInput(f"program {program!r:.40} is not read; use {', '.join(PROGRAMS)}")
     if program == "t5":
-        return _encoder_decoder(arguments, name)
+        return encoder_decoder(arguments, name)
     return _decoder(arguments, program, name)
 
 
@@ -56,7 +55,7 @@ def _decoder(arguments: Arguments, program: str, name: str) -> ModelSpec:
         else head(stream, vocab, head_tie)
     )
     operators: dict[str, Sequence[Operator]] = {
-        "embedding": (_table(arguments, stream, vocab, table_tie, program == "bert"),),
+        "embedding": (table(arguments, stream, vocab, table_tie, program == "bert"),),
         **{kind: chain(*build) for kind, build in builders.items()},
         "head": last,
     }
@@ -72,7 +71,7 @@ def _decoder(arguments: Arguments, program: str, name: str) -> ModelSpec:
             *prediction,
             Layer(kind="head", role=Role.HEAD),
         ),
-        kinds=_kinds(operators, stream.hidden, ("mtp", "head")),
+        kinds=kinds_of(operators, stream.hidden, ("mtp", "head")),
         vocab_size=vocab,
         hidden_size=stream.hidden,
         num_attention_heads=arguments.whole("num-attention-heads"),
@@ -89,14 +88,6 @@ def attention_heads(arguments: Arguments) -> int:
     """Key/value heads."""
     heads = arguments.whole("num-attention-heads")
     return arguments.whole("num-query-groups", heads) if arguments.flag("group-query-attention") else heads
-
-
-def _kinds(
-    operators: Mapping[str, Sequence[Operator]], hidden: int, last: tuple[str, ...]
-) -> dict[str, LayerKind]:
-    return {
-        kind: layer_kind(kind, each, hidden, cut_after=kind not in last) for kind, each in operators.items()
-    }
 
 
 def _blocks(
@@ -142,22 +133,6 @@ def _hybrid(
     return builders, tuple(HYBRID[letter] for letter in letters)
 
 
-def _table(arguments: Arguments, stream: Stream, vocab: int, tie: str, types: bool) -> Embedding:
-    """Tokens and learned positions (the default kind); BERT adds two token types where it has a binary head."""
-    learned = not arguments.flag("use-rotary-position-embeddings") and (
-        arguments.text("position-embedding-type", "learned_absolute") == "learned_absolute"
-    )
-    return Embedding(
-        name="embedding",
-        vocab_size=vocab,
-        width=stream.hidden,
-        positions=arguments.whole("max-position-embeddings") if learned else 0,
-        types=BINARY_HEAD_CLASSES if types and not arguments.flag("bert-no-binary-head") else 0,
-        tie=tie,
-        dropout=is_plain_dropout(arguments),
-    )
-
-
 def _masked_head(arguments: Arguments, stream: Stream, vocab: int, tie: str) -> tuple[Operator, ...]:
     """Final norm, transform with its norm, the vocabulary with a bias (megatron/core/models/bert/bert_model.py).
 
@@ -195,69 +170,3 @@ def _prediction_layer(
         CrossEntropy(name="loss", inputs=("logits",), vocab_size=vocab),
     )
     return (*before, *inside, *after)
-
-
-def _encoder_decoder(arguments: Arguments, name: str) -> ModelSpec:
-    """T5 as Megatron builds it: pre-norm blocks with biases, one tied table, learned positions, a biased head."""
-    stream, vocab = stream_of(arguments), vocabulary(arguments, "t5")
-    attention = attention_shape(arguments, causal=False)
-    own = attention_sublayer(stream, attention)
-    looking_back = attention_sublayer(stream, attention.model_copy(update={"causal": True}))
-    feed = feed_forward_sublayer(stream, mlp_shape(arguments))
-    table = _table(arguments, stream, vocab, EMBEDDING_TIE, types=False)
-    crossing = {
-        kind: chain(looking_back, cross_attention_sublayer(stream, attention, kind == "decoder_first"), feed)
-        for kind in ("decoder_first", "decoder")
-    }
-    last = (
-        stream.normalise("final_norm", "x"),
-        LmHead(
-            name="logits",
-            inputs=("final_norm",),
-            vocab_size=vocab,
-            width=stream.hidden,
-            tie=EMBEDDING_TIE,
-            bias=True,
-        ),
-        CrossEntropy(name="loss", inputs=("logits",), vocab_size=vocab),
-    )
-    operators: dict[str, Sequence[Operator]] = {
-        "encoder_embedding": (table,),
-        "encoder": chain(own, feed),
-        "encoder_norm": (stream.normalise("encoder_norm", "x"),),
-        "decoder_embedding": (table.model_copy(update={"positions": 0}),),
-        **crossing,
-        "head": last,
-    }
-    encoders = arguments.whole("encoder-num-layers", arguments.whole("num-layers", 0, low=0) or None)
-    decoders = arguments.whole("decoder-num-layers", encoders)
-    order = ("decoder_first", *("decoder",) * (decoders - 1))
-    kinds = _kinds(operators, stream.hidden, ("encoder_norm", "head"))
-    return ModelSpec(
-        name=name,
-        family="megatron-t5",
-        layers=(
-            Layer(kind="encoder_embedding", role=Role.EMBEDDING, stack="encoder"),
-            *runs(("encoder",) * encoders, stack="encoder"),
-            Layer(kind="encoder_norm", role=Role.HEAD, stack="encoder"),
-            Layer(kind="decoder_embedding", role=Role.EMBEDDING, stack="decoder"),
-            *runs(order, stack="decoder"),
-            Layer(kind="head", role=Role.HEAD, stack="decoder"),
-        ),
-        kinds={
-            kind: each
-            for kind, each in kinds.items()
-            if kind in {*order, "encoder", "encoder_embedding", "encoder_norm", "decoder_embedding", "head"}
-        },
-        stacks=(
-            Stack(name="encoder", length="seq_len"),
-            Stack(name="decoder", length="decoder_seq_len", reads=("encoder",)),
-        ),
-        vocab_size=vocab,
-        hidden_size=stream.hidden,
-        num_attention_heads=attention.heads,
-        num_kv_heads=attention.heads,
-        max_seq_len=arguments.whole("max-position-embeddings"),
-        tied_embeddings=True,
-        reader="megatron",
-    )

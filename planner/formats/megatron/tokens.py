@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import yaml  # type: ignore[import-untyped]
@@ -57,16 +57,15 @@ def _yaml_mapping(text: str) -> Mapping[str, Any] | None:
 
 
 def _words(text: str) -> list[str]:
-    """Shell words with the script's own variables and arrays put in."""
-    joined = re.sub(r"\\\r?\n", " ", text)
-    variables = dict(_variables(joined))
+    """Shell words of what a script runs, with its own variables and arrays put in."""
+    variables, rest = _assignments(re.sub(r"\\\r?\n", " ", text))
     for _ in range(_ROUNDS):
-        replaced = _VARIABLE.sub(lambda match: _value(match, variables), joined)
-        if replaced == joined:
+        replaced = _VARIABLE.sub(lambda match: _value(match, variables), rest)
+        if replaced == rest:
             break
-        joined = replaced
+        rest = replaced
     try:
-        return shlex.split(joined, comments=True)
+        return shlex.split(rest, comments=True)
     except ValueError as error:
         raise BadInput(f"the script cannot be read: {error}; close the quotation") from error
 
@@ -77,23 +76,31 @@ def _value(match: re.Match[str], variables: Mapping[str, str]) -> str:
     return variables.get(name, match[2] if match[2] is not None else match[0])
 
 
-def _variables(text: str) -> Iterator[tuple[str, str]]:
-    """Assignments of scalars and of arrays over several lines."""
+def _assignments(text: str) -> tuple[dict[str, str], str]:
+    """Assignments of scalars and of arrays over several lines, and the lines that are none."""
+    variables: dict[str, str] = {}
+    others: list[str] = []
     lines = iter(text.splitlines())
     for line in lines:
         found = _ASSIGNMENT.match(line)
         if not found:
+            others.append(line)
             continue
-        name, value = found[1], found[2].strip()
+        value = _bare(found[2])
         if value.startswith("("):
-            while ")" not in value:
+            while not value.endswith(")"):
                 following = next(lines, None)
                 if following is None:
-                    break
-                value += " " + following.split(" #")[0]
-            yield name, value.strip("() \t")
-        else:
-            yield name, value.split(" #")[0].strip().strip("\"'")
+                    raise BadInput(f"the array {found[1]} is never closed; add )")
+                value += " " + _bare(following)
+            value = value.strip("() \t")
+        variables[found[1]] = value.strip("\"'")
+    return variables, "\n".join(others)
+
+
+def _bare(line: str) -> str:
+    """A line without its comment and the blanks around it."""
+    return re.split(r"(?:^|\s)#", line, maxsplit=1)[0].strip()
 
 
 def _arguments_of_words(words: list[str]) -> Raw:

@@ -1,0 +1,188 @@
+"""Megatron-LM arguments in their three written forms, and what they come to."""
+
+import pytest
+
+from cost_models.errors import BadInput
+from cost_models.specs.counts import count_parameters
+from cost_models.specs.job import Precision
+from planner.formats.megatron import arguments_of_mapping, arguments_of_text, read_megatron
+from planner.formats.megatron.arguments import layer_pattern
+from planner.formats.megatron.strategy import layout_stages
+
+GPT = {
+    "num-layers": "12",
+    "hidden-size": "512",
+    "num-attention-heads": "8",
+    "seq-length": "1024",
+    "max-position-embeddings": "1024",
+    "micro-batch-size": "4",
+    "global-batch-size": "32",
+    "bf16": "true",
+}
+
+SCRIPT = """
+#!/bin/bash
+TP=2
+GPUS_PER_NODE=8
+MODEL_ARGS=(
+    --num-layers 12
+    --hidden-size 512   # narrow
+    --num-attention-heads 8
+    --seq-length 1024
+    --max-position-embeddings 1024
+)
+torchrun --nproc_per_node ${GPUS_PER_NODE} pretrain_gpt.py \\
+    ${MODEL_ARGS[@]} \\
+    --tensor-model-parallel-size $TP --sequence-parallel \\
+    --micro_batch_size=4 --global-batch-size ${GBS:-32} --bf16
+"""
+
+YAML = """
+ENV_VARS:
+  CUDA_DEVICE_MAX_CONNECTIONS: 1
+MODEL_ARGS:
+  --num-layers: 12
+  --hidden-size: 512
+  --num-attention-heads: 8
+  --seq-length: 1024
+  --max-position-embeddings: 1024
+  --tensor-model-parallel-size: 2
+  --sequence-parallel: true
+  --micro-batch-size: 4
+  --global-batch-size: 32
+  --bf16: true
+"""
+
+
+def read(devices=8, program="gpt", **changes):
+    raw = {**GPT, **{name.replace("_", "-"): str(value) for name, value in changes.items()}}
+    return read_megatron(arguments_of_mapping(raw), devices, program=program)
+
+
+def test_script_yaml_and_mapping_say_the_same():
+    plain = read(tensor_model_parallel_size=2, sequence_parallel="true")
+    for text in (SCRIPT, YAML):
+        settings = read_megatron(arguments_of_text(text), 8)
+        assert settings.strategy == plain.strategy
+        assert settings.job == plain.job
+        assert settings.model.kinds == plain.model.kinds
+
+
+def test_gpt_defaults_biases_tied_table_and_learned_positions():
+    # a block of h 512: 12 h^2 + 13 h; table 50257 h, positions 1024 h, final norm 2 h
+    h = 512
+    expected = 12 * (12 * h * h + 13 * h) + 50257 * h + 1024 * h + 2 * h
+    settings = read()
+    assert count_parameters(settings.model).parameters == expected
+    assert settings.job.precision is Precision.BF16
+    assert "vocab-size=50257" in settings.assumed
+    assert settings.strategy.dp == 8
+    assert settings.strategy.zero == 0  # the distributed optimizer is asked for by name
+
+
+def test_experts_take_the_tensor_parallel_size_unless_told_otherwise():
+    settings = read(
+        num_experts=8, expert_model_parallel_size=2, tensor_model_parallel_size=2, sequence_parallel="true"
+    )
+    assert (settings.strategy.ep, settings.strategy.etp) == (2, 2)
+    assert settings.model.num_experts_per_token == 2
+    assert "expert-tensor-parallel-size=2" in settings.assumed
+
+
+@pytest.mark.parametrize(
+    ("changes", "stages"),
+    [
+        ({"pipeline_model_parallel_size": 4}, (3, 3, 3, 3)),
+        ({"pipeline_model_parallel_size": 2, "num_layers_per_virtual_pipeline_stage": 2}, (2,) * 6),
+        ({"pipeline_model_parallel_size": 2, "num_virtual_stages_per_pipeline_rank": 3}, (2,) * 6),
+        (
+            {
+                "pipeline_model_parallel_size": 4,
+                "decoder_first_pipeline_num_layers": 2,
+                "decoder_last_pipeline_num_layers": 2,
+            },
+            (2, 4, 4, 2),
+        ),
+        (
+            {
+                "num_layers": 14,
+                "pipeline_model_parallel_size": 4,
+                "account_for_embedding_in_pipeline_split": "true",
+                "account_for_loss_in_pipeline_split": "true",
+            },
+            (3, 4, 4, 3),
+        ),
+    ],
+)
+def test_stages_in_every_spelling(changes, stages):
+    settings = read(**changes)
+    assert settings.strategy.stages == stages
+    assert settings.strategy.vpp == len(stages) // changes["pipeline_model_parallel_size"]
+
+
+def test_layout_strings_count_layers_between_bars():
+    assert layout_stages("Et*3|(tt|)*6L", 15) == (3, 2, 2, 2, 2, 2, 2, 0)
+    assert layout_stages("Et*2|(tt|)*5t|tmL", 14) == (2, 2, 2, 2, 2, 2, 1, 1)
+    with pytest.raises(BadInput, match="names 3 layers, --num-layers is 4"):
+        layout_stages("Et|ttL", 4)
+
+
+def test_layer_patterns():
+    assert layer_pattern("2", 4, "moe-layer-freq") == (True, False, True, False)
+    assert layer_pattern("([0]*3+[1]*2)", 5, "moe-layer-freq") == (False, False, False, True, True)
+    with pytest.raises(BadInput, match="names 5 layers, the model has 4"):
+        layer_pattern("([0]*3+[1]*2)", 4, "moe-layer-freq")
+
+
+@pytest.mark.parametrize(
+    ("changes", "recompute"),
+    [
+        ({"recompute_granularity": "selective"}, "selective:core_attn"),
+        ({"recompute_granularity": "selective", "recompute_modules": "[moe_act]"}, "selective:moe_act"),
+        ({"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}, "full"),
+        ({"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 2}, "full:2"),
+    ],
+)
+def test_recompute_in_the_contracts_words(changes, recompute):
+    assert read(**changes).strategy.recompute == recompute
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"num_layers": "twelve"}, "--num-layers twelve is not a whole number"),
+        ({"tensor_model_parallel_size": 3}, "world size 8 is not divisible"),
+        ({"use_megatron_fsdp": "true"}, "--use-megatron-fsdp true: Megatron-FSDP is not modelled"),
+        ({"fp16": "true"}, "--bf16 and --fp16 are both given"),
+        ({"recompute_granularity": "full"}, 'needs --recompute-method "uniform" or "block"'),
+        ({"normalization": "BatchNorm"}, "--normalization BatchNorm is not known"),
+        ({"pipeline_model_parallel_size": 8}, "12 layers .* are not divisible by 8 virtual stages"),
+        ({"optimizer": "lion"}, "--optimizer lion is not read"),
+    ],
+)
+def test_refusals_name_the_argument(changes, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        read(**changes)
+
+
+def test_unknown_arguments_are_listed_with_the_one_they_may_be():
+    settings = read(tensor_model_paralel_size=2)
+    assert any("--tensor-model-paralel-size" in hint for hint in settings.unknown)
+    assert any("tensor-model-parallel-size" in hint for hint in settings.unknown)
+
+
+def test_bert_and_t5_heads():
+    bert = read(program="bert")
+    # tables, final norm, pooler and binary head, transform and its norm, the bias of the head
+    h = 512
+    ends = (30522 + 1024 + 2) * h + 2 * h + (h + 1) * (h + 2) + (h * h + h) + 2 * h + 30522
+    assert count_parameters(bert.model).parameters == 12 * (12 * h * h + 13 * h) + ends
+    t5 = read(
+        program="t5",
+        encoder_num_layers=2,
+        decoder_num_layers=2,
+        encoder_seq_length=512,
+        decoder_seq_length=128,
+    )
+    assert [layer.stack for layer in t5.model.layers].count("encoder") == 3
+    assert t5.job.options["job.decoder_seq_len"] == 128
