@@ -91,6 +91,8 @@ def command(**given: Any) -> Answer:
     --verify finds a difference.
     """
     _check_combination(given)
+    if str(Path.cwd()) not in sys.path:  # where a factory or a data function lies, as for `python -m`
+        sys.path.append(str(Path.cwd()))
     order = _order_of(given)
     if given["dry_run"]:
         return _dry_run(order, given)

@@ -3,6 +3,7 @@
 import gc
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,6 +95,31 @@ def test_a_failed_run_says_no(run: Run, tiny: str) -> None:
     assert found.code == 1
     assert json.loads(found.out)["failure"]["exit_code"] == 1
     assert "a sample holds 3 tokens" in found.err
+
+
+OWN = """
+from torch import nn
+
+def model():
+    layers = nn.Sequential(nn.Embedding(128, 16), nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 128))
+    return {"module": layers, "stages": [["0", "1", "2"], ["3"]]}
+
+def samples():
+    while True:
+        yield list(range(17))
+"""
+
+
+def test_a_users_own_model_and_data_lie_where_the_command_is_started(
+    run: Run, tiny: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_of_test_run.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    own = "--factory own_of_test_run:model --data own_of_test_run:samples"
+    found = run(f"run {tiny} --strategy pp=2 --steps 2 --json {own}")
+    assert found.code == 0, found.err
+    assert json.loads(found.out)["steps"] == 2
 
 
 def test_a_dry_run_writes_a_script_and_starts_nothing(run: Run, tiny: str, tmp_path: Path) -> None:
