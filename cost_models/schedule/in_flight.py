@@ -81,9 +81,9 @@ def _pareto_maximal(vectors: IntArray) -> tuple[Vector, ...]:
     # A row that is followed by a larger one cannot be maximal; what is left is a few distinct rows.
     grows = np.zeros(len(vectors), dtype=bool)
     grows[:-1] = (vectors[1:] >= vectors[:-1]).all(axis=1)
-    rows = sorted(set(map(tuple, vectors[~grows].tolist())), reverse=True)
-    kept: list[Vector] = []
-    for row in rows:  # descending order: only an earlier row can exceed a later one everywhere
-        if not any(all(a >= b for a, b in zip(other, row, strict=True)) for other in kept):
-            kept.append(row)
-    return tuple(kept)
+    rows = np.unique(vectors[~grows], axis=0)[::-1]
+    kept: list[int] = []
+    for number, row in enumerate(rows):  # descending: only an earlier row can exceed a later one
+        if not (rows[kept] >= row).all(axis=1).any():
+            kept.append(number)
+    return tuple(tuple(row) for row in rows[kept].tolist())

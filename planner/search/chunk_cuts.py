@@ -10,8 +10,9 @@ from planner.search.problem import (
     chunks_of,
     fits_rank,
     num_virtual_stages,
+    of_choices,
     price_many,
-    step_of,
+    steps_of,
 )
 from planner.search.windows import declared_cuts
 
@@ -28,17 +29,18 @@ def best_declared(
     best, bound_s = None, np.inf
     most = int(cuts.max(initial=0)) if mesh.may_recompute else 0
     for number in range(most + 1):
-        full_layers = np.minimum(number, cuts)
-        chunks = chunks_of(mesh, cuts, full_layers)
-        fits = fits_rank(mesh, chunks).all(axis=0)
+        chunks = chunks_of(mesh, cuts, np.minimum(number, cuts))
         busy_s = mesh.num_micro_batches * (chunks.forward_s + chunks.backward_s).sum(1).max(0)
-        least_s = np.asarray([step_of(mesh, float(s)) for s in busy_s])
+        least_s = steps_of(mesh, busy_s)
         reach_s = min(cutoff_s, np.inf if best is None else best.step_s)
         if least_s.min(initial=np.inf) >= reach_s or (number > 0 and late()):
             return min(bound_s, float(least_s.min(initial=np.inf))), best
-        skipped = fits & (least_s >= reach_s)
-        bound_s = min(bound_s, float(least_s[skipped].min(initial=np.inf)))
-        tried = np.flatnonzero(fits & ~skipped)
+        near = least_s < reach_s  # the others only get slower with K
+        bound_s = min(bound_s, float(least_s[~near].min(initial=np.inf)))
+        cuts = cuts[near]
+        full_layers = np.minimum(number, cuts)
+        fits = fits_rank(mesh, of_choices(chunks, near)).all(axis=0)
+        tried = np.flatnonzero(fits)
         if len(tried):
             steps = price_many(mesh, cuts[tried], full_layers[tried]).step_s
             first = int(np.argmin(steps))

@@ -114,6 +114,7 @@ class _Point:
     plain: Array  # (p,) n_i
     stage_least: Array  # (p v,) least blocks, of any kind, of every virtual stage
     stage_most: float  # most blocks of a virtual stage
+    last_rank: int  # the rank of the last stage
 
 
 def forced(
@@ -135,9 +136,11 @@ def forced(
             busiest[here] = sums.total_s[here] / pp
             continue
         point = _point(schedule, pp, vpp, m, blocks)
+        # Declared cuts are tried under one K whatever the engine takes.
+        one = full.uniform or not takes_every_cut(SCHEDULES[schedule], vpp, blocks.total)
         found = (
             _one_number(sums.take(here), point, full, late)
-            if full.uniform
+            if one
             else _per_stage(sums.take(here), point, full)
         )
         recompute[here], busiest[here] = found.recompute_s, found.busiest_s
@@ -165,6 +168,7 @@ def _point(schedule: int, pp: int, vpp: int, m: int, blocks: Blocks) -> _Point:
         np.asarray([max(min(n) for n in found) for found in vectors], dtype=float),
         whole.astype(float),
         float(most.max()),
+        int(np.argwhere(stage_table(name, pp, vpp) == pp * vpp - 1)[0, 0]),
     )
 
 
@@ -226,7 +230,7 @@ def _capacity(sums: MeshSums, point: _Point, number: int) -> Array:
     static = sums.static_bytes[:, None]
     pp = point.plain.shape[0]
     room = sums.room_bytes[:, None] - sums.first_bytes[:, None] * (point.rank == 0)
-    room = room - sums.last_bytes[:, None] * (point.rank == pp - 1)
+    room = room - sums.last_bytes[:, None] * (point.rank == point.last_rank)
     saved = sums.saved_bytes[:, None]
     least = np.minimum(saved, sums.full_saved_bytes[:, None])
     left = room - static * point.blocks_least

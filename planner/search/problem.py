@@ -113,6 +113,11 @@ def chunks_of(mesh: MeshCosts, stages: Index, full_layers: Index) -> ChunkCosts:
     )
 
 
+def of_choices(chunks: ChunkCosts, chosen: NDArray[np.bool_]) -> ChunkCosts:
+    """The chunk costs of some of n choices, fields of shape (p, v, n)."""
+    return ChunkCosts(*(getattr(chunks, name)[..., chosen] for name in ChunkCosts.__dataclass_fields__))
+
+
 def excess_bytes(mesh: MeshCosts, chunks: ChunkCosts) -> Array:
     """Peak of each rank less the limit, shape (p, n)."""
     flight = in_flight(mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)

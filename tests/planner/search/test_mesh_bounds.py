@@ -48,7 +48,8 @@ def test_no_fitting_strategy_beats_its_mesh_bound(make_situation, model, cluster
             mesh = mesh_costs(context.pricer, priced, rules, row)
             for _ in range(6):
                 stages = _cut(rng, mesh)
-                full = _full(rng, stages, mesh.uniform_full) if may else (0,) * len(stages)
+                one = mesh.uniform_full or not takes_every_cut(mesh.schedule, mesh.vpp, mesh.table.num_blocks)
+                full = _full(rng, stages, one) if may else (0,) * len(stages)
                 costs = step_costs(mesh, stages, full)
                 if costs.fits:
                     fitting += 1
