@@ -21,6 +21,7 @@ from cost_models.operators.base import (
     Tensor,
     padded_vocabulary,
 )
+from cost_models.operators.frozen import kernels_of, messages_of, saved_of
 from cost_models.specs.model import LayerKind
 from cost_models.units import Num
 
@@ -61,10 +62,10 @@ def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]
     loss: Num = 0.0
     for op in kind.operators:
         start = len(kernels)
-        kernels += op.kernels(at, style)
+        kernels += kernels_of(op, at, style)
         kernel_again += [dropped.share_again(op)] * (len(kernels) - start)
         kernel_waits += [can_wait(op) and k.phase is Phase.WEIGHT_GRADIENT for k in kernels[start:]]
-        for message in op.messages(at, style):
+        for message in messages_of(op, at, style):
             messages.append(message)
             message_again.append(dropped.moves_again(op))
             windows.append(tuple(i for i in range(start, len(kernels)) if kernels[i].phase == message.phase))
@@ -72,7 +73,8 @@ def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]
     boundary = boundary_bytes(kind, at, style)
     none = _walk_memory(kind.operators, at, style, Dropped())
     base = _walk_memory(kind.operators, at, style, dropped) if dropped.again else none
-    recomputed = Saved(boundary, none.saved_bytes + none.transient_bytes)
+    idle = all(op.frozen == "whole" for op in kind.operators)
+    recomputed = Saved(0.0 * boundary if idle else boundary, none.saved_bytes + none.transient_bytes)
     return LayerWalk(
         tuple(kernels),
         tuple(kernel_again),
@@ -120,7 +122,7 @@ def halfway_bytes(operators: Iterable[Operator], at: Shard, style: Style) -> Num
     inputs: dict[str, Num] = {}
     gradients: Num = 0.0
     for op in operators:
-        if not can_wait(op):
+        if not can_wait(op) or op.frozen:
             continue
         for tensor in op.saved(at, style):
             inputs[tensor.id] = np.maximum(inputs.get(tensor.id, 0.0), tensor_bytes(tensor, style))
@@ -154,7 +156,7 @@ def saved_tensors(
     produced = {name for op in ops if op.name in again for name in _outputs(op)}
     found: dict[str, tuple[int, Num]] = {}
     for index, op in enumerate(ops):
-        for tensor in op.saved(at, style):
+        for tensor in saved_of(op, at, style):
             inner = dropped.loses(tensor.id) and (tensor.id in produced or tensor.id.split(".")[0] in again)
             if tensor.id in dropped.given_up or (op.name in again and inner):
                 continue

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from cost_models.operators.base import Shard
+from cost_models.operators.frozen import step_flops_share
 from cost_models.specs.job import Job
 from cost_models.specs.model import Layer, LayerKind, ModelSpec, Role
 from cost_models.units import Num
@@ -92,7 +93,7 @@ def stack_shard(model: ModelSpec, job: Job, stack_name: str, at: Shard) -> Shard
 
 
 def step_model_flops(model: ModelSpec, job: Job) -> float:
-    """Model FLOPs of one optimizer step, forward and backward = 3 x forward (design section 9), without recompute."""
+    """Model FLOPs of one optimizer step, without recompute: 3 x forward (design section 9), 2 x of frozen weights."""
     at = Shard(float(job.global_batch), 1.0, 1.0, job.image_size)
     total: Num = 0.0
     rows = model_rows(model, job)
@@ -100,12 +101,14 @@ def step_model_flops(model: ModelSpec, job: Job) -> float:
     per_row = [_row_flops(model, job, row, at) for row in rows.rows]
     for line in index:
         total = total + per_row[line]
-    return 3.0 * float(total)
+    return float(total)
 
 
 def _row_flops(model: ModelSpec, job: Job, row: tuple[RowLayer, ...], at: Shard) -> float:
     total: Num = 0.0
     for layer in row:
         shard = stack_shard(model, job, layer.stack, at)
-        total = total + layer.count * sum(op.model_flops(shard) for op in layer.kind.operators)
+        total = total + layer.count * sum(
+            step_flops_share(op) * op.model_flops(shard) for op in layer.kind.operators
+        )
     return float(total)

@@ -10,6 +10,7 @@ from cost_models.engines import Engine, RowInstants, SyncPlan, local_elements
 from cost_models.host import host_rates
 from cost_models.mesh import MeshBatch
 from cost_models.operators.base import Collective, ParameterGroup, Style
+from cost_models.operators.frozen import groups_of
 from cost_models.roofline import Efficiency, optimizer_seconds
 from cost_models.rows import RowLayer, Rows
 from cost_models.specs.cluster import ClusterSpec
@@ -77,7 +78,7 @@ def row_groups(
         for op in layer.kind.operators:
             if op.shares and op.shares in layer.held:
                 continue
-            for group in op.parameters():
+            for group in groups_of(op):
                 if group.tie:
                     if group.tie in seen:
                         continue
@@ -91,6 +92,7 @@ class _Row:
     """Sums of one row over its parameter groups, before any second is computed."""
 
     elements: Array  # (B,) parameters on one rank
+    trained: Array  # (B,) those that are trained
     static: Array  # (3, B)
     step_transient: Array
     gathered: Array
@@ -131,24 +133,25 @@ class StatePricer:
     def _sum(self, groups: list[tuple[ParameterGroup, int]], meshes: MeshBatch, style: Style) -> _Row:
         """Bytes and traffic of one row."""
         size = meshes.size
-        static, local = np.zeros((3, size)), np.zeros(size)
+        static, local, trained = np.zeros((3, size)), np.zeros(size), np.zeros(size)
         transient, gathered, traffic, host = (np.zeros(shape) for shape in (size, size, size, (3, size)))
         dense, expert = _Traffic.none(size), _Traffic.none(size)
         units = self._engine.gathered_units(meshes)
         for group, count in groups:
             elements = local_elements(group, meshes, style) * count
             local += elements
-            state = self._engine.state_bytes(group, meshes, self._job)
+            state = self._engine.group_bytes(group, meshes, self._job)
             for index, each in enumerate((state.weights, state.gradients, state.optimizer)):
                 static[index] += elements * each
             transient += elements * state.step_transient
             traffic += elements * state.step_traffic
             for index, each in enumerate((state.host, state.host_traffic, state.host_link)):
                 host[index] += elements * each
-            plan = self._engine.sync_plan(group, meshes, self._job)
+            plan = self._engine.group_plan(group, meshes, self._job)
+            trained += 0.0 if group.frozen else elements
             gathered += elements * (plan.forward_gather * units + plan.micro_reduce)
             (expert if group.is_expert else dense).add(elements, plan)
-        return _Row(local, static, transient, gathered, traffic, host, dense, expert)
+        return _Row(local, trained, static, transient, gathered, traffic, host, dense, expert)
 
     def _seconds(self, rows: list[_Row], meshes: MeshBatch, layers: tuple[int, ...]) -> RowStates:
         """Price all rows at once; `layers` is the row of every layer.
@@ -170,6 +173,7 @@ class StatePricer:
                 np.stack([row.gathered for row in rows]),
                 np.stack([row.step_transient for row in rows]),
                 layers,
+                np.stack([row.trained for row in rows]),
             ),
             meshes,
         )

@@ -5,6 +5,7 @@ from functools import cached_property
 
 from cost_models.communication import Network, network_of
 from cost_models.engines import Engine, Facts, find_engine
+from cost_models.fine_tuning import fine_tuned
 from cost_models.profiles import cluster_from_spec, load_preset, model_config
 from cost_models.readers import read_model
 from cost_models.roofline import Efficiency, load_efficiency
@@ -69,6 +70,7 @@ def resolve(model: ModelInput, cluster: ClusterInput, job: JobRequest) -> Situat
 def situate(model: ModelSpec, cluster: ClusterSpec, job: JobRequest) -> Situation:
     """Check a job against its model, cluster and engine."""
     resolved = resolve_job(job, model)
+    model = fine_tuned(model, resolved.trainable)
     engine = find_engine(resolved)
     engine.check_job(model, cluster, resolved)
     return Situation(model, cluster, resolved, engine, job)

@@ -92,14 +92,16 @@ class OverlapPolicy:
 class RowInstants:
     """Parameters of every row on one rank, and what lives beside states and activations; arrays (rows, B).
 
-    `elements` are local elements, `gathered` the bytes that a row gathers and reduces while it runs, `stepping` the
-    bytes that live only in the optimizer step; `layers` is the row of every layer, embedding and head included.
+    `elements` are local elements, `trained` those that are trained, `gathered` the bytes that a row gathers and
+    reduces while it runs, `stepping` the bytes that live only in the optimizer step; `layers` is the row of every
+    layer, embedding and head included.
     """
 
     elements: NDArray[np.float64]
     gathered: NDArray[np.float64]
     stepping: NDArray[np.float64]
     layers: tuple[int, ...]
+    trained: NDArray[np.float64]
 
     @property
     def whole(self) -> NDArray[np.float64]:
@@ -153,6 +155,24 @@ class Engine(ABC):
     @abstractmethod
     def sync_plan(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> SyncPlan:
         """Data-parallel traffic of a parameter group."""
+
+    def group_bytes(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> StateBytes:
+        """Bytes per local element of a group, frozen or trained."""
+        return (self.frozen_bytes if group.frozen else self.state_bytes)(group, meshes, job)
+
+    def group_plan(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> SyncPlan:
+        """Data-parallel traffic of a group, frozen or trained."""
+        return (self.frozen_plan if group.frozen else self.sync_plan)(group, meshes, job)
+
+    def frozen_bytes(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> StateBytes:
+        """A frozen group keeps its weights in the compute dtype or quantised, whole over data-parallel ranks."""
+        none = np.zeros(meshes.size)
+        weight = group.storage_bytes or job.precision.activation_bytes
+        return StateBytes(none + weight, none, none, none, none)
+
+    def frozen_plan(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> SyncPlan:
+        """Frozen weights that every rank holds whole do not travel."""
+        return SyncPlan()
 
     @abstractmethod
     def style(self, job: Job, cp_kind: str) -> Style:

@@ -89,6 +89,19 @@ class DeepSpeed(TorchFamily):
         resident = StateBytes(weights, gradients, (master + moments) / shard, copied, traffic)
         return self._offloaded(resident, meshes, (gradient, moments), shard)
 
+    def frozen_bytes(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> StateBytes:
+        """Stage 3 divides frozen weights, but not quantised ones (their shape and type are not the parameter's)."""
+        whole = super(TorchFamily, self).frozen_bytes(group, meshes, job)
+        divided = (meshes.zero == 3) & (not group.storage_bytes)
+        ways = np.where(divided, self._ways(group, meshes), 1.0)
+        return replace(whole, weights=whole.weights / ways)
+
+    def frozen_plan(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> SyncPlan:
+        """Stage 3 gathers divided weights forward and backward."""
+        weight = 0.0 if group.storage_bytes else job.precision.activation_bytes
+        moved = np.where(meshes.zero == 3, weight, 0.0)
+        return SyncPlan(forward_gather=moved, backward_gather=moved)
+
     def _ways(self, group: ParameterGroup, meshes: MeshBatch) -> Num:
         ranks: Num = (meshes.expert_ranks if group.is_expert else meshes.dp_shard * meshes.cp).astype(float)
         return ranks
@@ -168,7 +181,7 @@ class DeepSpeed(TorchFamily):
         buckets = np.select([zero == 3, zero == 0], [bucket, flat], doubled)
         live = np.minimum(options.stage3_max_live_parameters, whole)
         held = np.where(zero == 3, np.maximum(rows.elements, live), 0.0) * size
-        gradients = np.where(zero >= 2, rows.elements * size, 0.0)
+        gradients = np.where(zero >= 2, rows.trained * size, 0.0)
         gather = np.minimum(options.allgather_bucket_size, whole) / np.maximum(whole, 1.0)
         once = np.where(((zero == 1) | (zero == 2)) & (meshes.dp > 1), gather * size, 0.0)
         partition = np.maximum(whole / (meshes.dp_shard * meshes.cp), 1.0)

@@ -82,13 +82,13 @@ class Fsdp1(TorchFamily):
         resharded = np.where(meshes.zero == 3, 1.0, 0.0)
         blocks = rows.elements[1:-2]
         largest = blocks.max(axis=0) if len(blocks) else np.zeros(meshes.size)
-        root = rows.elements[0] + rows.elements[-1]
-        held = root * (compute * resharded + compute)
-        gathered = rows.elements * (compute * units * resharded + compute + cast_copy) + held
-        edge = largest * compute * (units - 1.0) * resharded + held + root * cast_copy
+        root, trained_root = (each[0] + each[-1] for each in (rows.elements, rows.trained))
+        held = root * compute * resharded + trained_root * compute
+        gathered = rows.elements * compute * units * resharded + rows.trained * (compute + cast_copy) + held
+        edge = largest * compute * (units - 1.0) * resharded + held + trained_root * cast_copy
         gathered[0] = gathered[-1] = gathered[-2] = edge
         if not self.flat.sync_every_micro_batch:  # no_sync keeps whole gradients
-            gathered = gathered + rows.whole * compute
+            gathered = gathered + rows.trained[list(rows.layers)].sum(0) * compute
         return replace(rows, gathered=gathered)
 
     def _gathered_bytes(self) -> float:

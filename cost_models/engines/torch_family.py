@@ -117,6 +117,21 @@ class TorchFamily(Engine):
             **self._links(group, meshes),
         )
 
+    def frozen_bytes(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> StateBytes:
+        """ZeRO 2 and 3 divide frozen weights; quantised ones where they are stored as the compute dtype."""
+        whole = super().frozen_bytes(group, meshes, job)
+        divided = (meshes.zero >= 2) & _divides(group, job)
+        kept = np.where(divided & (meshes.zero == 2), whole.weights, 0.0)
+        return replace(whole, weights=whole.weights / np.where(divided, _ways(group, meshes), 1.0) + kept)
+
+    def frozen_plan(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> SyncPlan:
+        """Divided frozen weights are gathered as they are stored."""
+        weight = (group.storage_bytes or job.precision.activation_bytes) * _divides(group, job)
+        return SyncPlan(
+            forward_gather=np.where(meshes.zero >= 2, weight, 0.0),
+            backward_gather=np.where(meshes.zero == 3, weight, 0.0),
+        )
+
     def _links(self, group: ParameterGroup, meshes: MeshBatch) -> dict[str, Num]:
         """Offloaded parameters come to the device before every gather, and gradients leave it after every reduction."""
         if not meshes.key.offload.parameters:
@@ -154,6 +169,11 @@ class TorchFamily(Engine):
             *super().rules(),
             divides("kv_heads_tp", "tp", "num_key_value_heads", lambda f: f.kv_heads, source),
         )
+
+
+def _divides(group: ParameterGroup, job: Job) -> bool:
+    """Whether FSDP can divide a frozen group: quantised weights only in a storage type that matches the others'."""
+    return not group.storage_bytes or job.trainable.storage == "compute"
 
 
 def _ways(group: ParameterGroup, meshes: MeshBatch) -> Num:

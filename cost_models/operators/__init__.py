@@ -13,6 +13,7 @@ from cost_models.operators.elementwise import Activation, Residual, Rope, Scale
 from cost_models.operators.embedding import Embedding, IdleWeights, PositionTable
 from cost_models.operators.linear import Linear
 from cost_models.operators.linear_attention import LinearAttention
+from cost_models.operators.lora import LoraAdapter
 from cost_models.operators.loss import ClassLoss, CrossEntropy, LmHead
 from cost_models.operators.moe import Combine, Dispatch, GroupedLinear, Router
 from cost_models.operators.norm import Norm
@@ -43,6 +44,7 @@ __all__ = [
     "Linear",
     "LinearAttention",
     "LmHead",
+    "LoraAdapter",
     "Norm",
     "Pool",
     "PositionTable",
@@ -76,6 +78,7 @@ AnyOperator = Annotated[
     | Linear
     | LinearAttention
     | LmHead
+    | LoraAdapter
     | Norm
     | Pool
     | PositionTable

@@ -6,6 +6,7 @@ and of a `Style` (how the engine runs it: fused or not), so that one strategy an
 
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
+from typing import Literal
 
 import numpy as np
 
@@ -163,6 +164,8 @@ class ParameterGroup:
     tie: str = ""
     fp32: bool = False  # stored in fp32 whatever the parameter dtype (routers in some engines)
     matrix: bool = True  # takes part in matrix multiplication (False for norms, biases, embedding tables)
+    frozen: bool = False  # neither gradient nor optimizer states
+    storage_bytes: float = 0.0  # bytes of a frozen element that is quantised; 0: in the compute dtype
 
     @property
     def is_expert(self) -> bool:
@@ -172,10 +175,9 @@ class ParameterGroup:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Work of one kernel launch on one rank for one micro-batch (`count` equal launches).
+    """Work of `count` equal launches on one rank for one micro-batch; `flops` and `bytes` are totals over them.
 
-    `flops` and `bytes` are totals over the `count` launches; m, n, k is the shape of each for matrix kernels
-    (for grouped GEMM m is tokens per expert); for attention m is query length, n key length, k head size.
+    m, n, k is the shape of each matrix kernel (grouped: m tokens per expert), of attention queries, keys, head size.
     """
 
     phase: Phase
@@ -192,9 +194,7 @@ class Kernel:
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """A tensor that lives from forward to backward; equal `id` within a layer means one storage, counted once.
-
-    `released` says when it can be freed: INPUT_GRADIENT (after the input gradient) or WEIGHT_GRADIENT.
-    """
+    `released` says when it can be freed: after the input gradient or after the weight gradient."""
 
     id: str
     elements: Num
@@ -204,9 +204,8 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One collective of one micro-batch. `bytes` is the full payload of the group (what all-reduce reduces, what
-    all-gather produces, what one rank sends in all-to-all including its own part); `overlappable` names what it could
-    hide behind, if the engine can."""
+    """One collective of one micro-batch. `bytes` is the group's payload: what all-reduce reduces, all-gather produces,
+    one rank sends in all-to-all (its own part too)."""
 
     phase: Phase
     collective: Collective
@@ -250,6 +249,10 @@ class Operator(Frozen):
     name: str
     inputs: tuple[str, ...] = ("x",)
     shares: str = ""  # weight-sharing group: operators of one group and name store their weights once (Zamba)
+    frozen: Literal["", "weights", "whole"] = (
+        ""  # weights not trained; whole: nothing below is trained either
+    )
+    storage_bytes: float = 0.0  # of an element of a quantised frozen matrix
 
     def stored(self) -> tuple[ParameterGroup, ...]:
         """Parameter groups, tied to those of the same operator in other layers where the weights are shared."""
@@ -292,8 +295,6 @@ class Operator(Frozen):
         return 0.0
 
     def model_flops(self, at: Shard) -> Num:
-        """Forward model FLOPs of one micro-batch summed over all ranks (matmuls; causal and window-limited attention).
-
-        Matmul parts obey backward = 2 x forward; routers and heads count, tables do not.
-        """
+        """Forward model FLOPs of one micro-batch over all ranks: matmuls (routers and heads count, tables do not) and
+        causal or window-limited attention. Matmul parts obey backward = 2 x forward."""
         return 0.0

@@ -35,7 +35,7 @@ def count_parameters(model: ModelSpec) -> ParameterCounts:
     total = _unique(model, main)
     return ParameterCounts(
         parameters=total,
-        trainable=total,
+        trainable=total - _unique(model, main, frozen=True),
         active=total - _idle_experts(model, main),
         embedding=_embedding(model, main),
         mtp=_unique(model, model.layers) - total,
@@ -106,6 +106,12 @@ def _groups(kind: LayerKind) -> Iterator[ParameterGroup]:
         yield from operator.stored()
 
 
+def _frozen_groups(kind: LayerKind) -> Iterator[ParameterGroup]:
+    for operator in kind.operators:
+        if operator.frozen:
+            yield from operator.stored()
+
+
 def _sum_groups(groups: Iterable[ParameterGroup], seen_ties: set[str]) -> int:
     """Sum of elements; a tie that was seen adds nothing, and every tie met is noted in `seen_ties`."""
     total = 0
@@ -118,8 +124,9 @@ def _sum_groups(groups: Iterable[ParameterGroup], seen_ties: set[str]) -> int:
     return total
 
 
-def _unique(model: ModelSpec, layers: tuple[Layer, ...]) -> int:
-    """Elements of the layers; a tie counts once, and so does a kind inside one `shares` group."""
+def _unique(model: ModelSpec, layers: tuple[Layer, ...], *, frozen: bool = False) -> int:
+    """Elements of the layers (`frozen`: of the frozen ones); a tie counts once, as does a kind in a `shares` group."""
+    groups_in = _frozen_groups if frozen else _groups
     ties: set[str] = set()
     shared: set[tuple[str, str]] = set()
     total = 0
@@ -128,11 +135,11 @@ def _unique(model: ModelSpec, layers: tuple[Layer, ...]) -> int:
         group = (layer.shares, layer.kind)
         if group in shared:
             continue
-        total += _sum_groups(_groups(kind), ties)
+        total += _sum_groups(groups_in(kind), ties)
         if layer.shares:
             shared.add(group)
         else:
-            total += (layer.count - 1) * _sum_groups(_groups(kind), set(ties))
+            total += (layer.count - 1) * _sum_groups(groups_in(kind), set(ties))
     return total
 
 

@@ -10,6 +10,7 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, Valid
 from cost_models.errors import InvalidJob
 from cost_models.specs.base import Frozen
 from cost_models.specs.model import ModelSpec
+from cost_models.specs.trainable import ALL, Trainable, parse_trainable
 from cost_models.suggest import did_you_mean
 
 T = TypeVar("T", bound=Frozen)
@@ -94,6 +95,7 @@ class Job:
     engine_version: str
     options: JobOptions
     engine_options: Mapping[str, Scalar]
+    trainable: Trainable = ALL
 
     def length_of(self, length: str) -> int:
         """Positions of a stack whose `length` names a job value (1 for images: positions are inside operators)."""
@@ -139,6 +141,7 @@ def resolve_job(request: JobRequest, model: ModelSpec) -> Job:
         engine_version=version,
         options=options,
         engine_options=engine_options,
+        trainable=parse_trainable(options.trainable),
     )
 
 
@@ -185,10 +188,4 @@ def _check_modelled(options: JobOptions) -> None:
             f"job.kind={options.kind} needs a second, frozen model, which is not modelled yet; use pretrain or sft",
             pointer="/job/options/job.kind",
             allowed=("pretrain", "sft"),
-        )
-    if options.trainable != "all":
-        raise InvalidJob(
-            f"job.trainable={options.trainable:.80} is not modelled yet; use all",
-            pointer="/job/options/job.trainable",
-            allowed=("all",),
         )

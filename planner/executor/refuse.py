@@ -122,6 +122,11 @@ def _options(order: RunOrder) -> list[Violation]:
             f"job.moe_capacity_factor={job.options.moe_capacity_factor:g} is not run: no token is dropped"
         )
         found.append(Violation("run_moe_capacity", detail, ("--set job.moe_capacity_factor=0",)))
+    if job.options.trainable != "all":
+        detail = (
+            f"job.trainable={job.options.trainable:.80} is not run by this executor, which trains everything"
+        )
+        found.append(Violation("run_trainable", detail, ("--set job.trainable=all",)))
     if job.options.train_mtp:
         detail = "job.train_mtp=true is not run yet by this executor"
         found.append(Violation("run_train_mtp", detail, ("--set job.train_mtp=false",)))

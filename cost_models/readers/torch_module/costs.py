@@ -91,8 +91,6 @@ def _trace_model(prepared: Prepared, config: Any) -> Traced:
     limit = token_limit(config, FULL_LENGTH)
     start = min(SHORT_LENGTH, limit)
     first, reason = _first_that_runs(prepared, config, start, 1, size.side)
-    if first is None and limit > start:  # attention in blocks may need more than one
-        first, _ = _first_that_runs(prepared, config, limit, 1, size.side)
     if first is None:
         return Traced(reason=reason)
     probe, choice, seconds = first

@@ -51,7 +51,7 @@ def instants(of, mesh, blocks=4, block=1e9, edge=2e8, stepping=0.0):
     elements = np.array([[edge], [block], [edge], [edge]])
     zeros = np.zeros_like(elements)
     layers = (0, *([1] * blocks), 3)
-    return of.engine.instants(RowInstants(elements, zeros, elements * stepping, layers), mesh)
+    return of.engine.instants(RowInstants(elements, zeros, elements * stepping, layers, elements), mesh)
 
 
 def test_stage_2_has_a_gradient_bucket_and_the_rows_gradient(make_situation, make_mesh):
