@@ -69,7 +69,7 @@ def _write_step(event: Mapping[str, Any]) -> None:
     loss, norm = ("not finite" if event[k] is None else f"{event[k]:.5g}" for k in ("loss", "grad_norm"))
     peak = max(event["memory_bytes"])
     sys.stderr.write(
-        f"step {event['step']}: {format_seconds(event['step_s'])}, {event['tokens_per_s']:,.0f} tokens/s, "
+        f"step {event['step']}: {format_seconds(event['step_s'])}, {event['tokens_per_s']:,.0f} {event['unit']}/s, "
         f"loss {loss}, gradient norm {norm}, peak {format_bytes(peak)}\n"
     )
     sys.stderr.flush()

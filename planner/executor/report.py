@@ -125,6 +125,7 @@ class RunReport:
             "step_s_min": min(s.step_s for s in steady),
             "step_s_max": max(s.step_s for s in steady),
             "processor_s": self.processor_s,
+            "unit": self.order.unit,
             "tokens_per_s": median(s.tokens_per_s for s in steady),
             "peak_bytes": max(self.peak_by_rank),
             "peak_reserved_bytes": max(self.reserved_by_rank),

@@ -30,7 +30,7 @@ class RunOptions(Frozen):
     `data`: `synthetic`, a file (.npy or .bin holds tokens, anything else text), or `package.module:function`, which
     returns an iterable of samples. `first_sample` is the global index of the first sample, where a stopped run goes
     on. `max_norm` clips the gradient over all ranks; None leaves it alone. `timeout_s` ends a run whose ranks wait
-    longer for each other.
+    longer for each other in a step.
     """
 
     steps: Annotated[StrictInt, Field(ge=1, le=MAX_STEPS)] = 10
@@ -50,7 +50,8 @@ class RunOptions(Frozen):
     profile: StrictBool = False
     log_dir: Annotated[StrictStr, Field(max_length=4096)] = ""
     restarts: Annotated[StrictInt, Field(ge=0, le=1000)] = 0
-    timeout_s: Positive = 60.0
+    timeout_s: Positive | None = None
+    """None: a minute, or twenty predicted steps where that is more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,11 @@ class RunOrder:
     def world_size(self) -> int:
         """Number of processes."""
         return self.strategy.world_size
+
+    @property
+    def unit(self) -> str:
+        """What a step's batch is counted in."""
+        return "samples" if self.situation.model.is_vision else "tokens"
 
     @property
     def num_micro_batches(self) -> int:

@@ -17,6 +17,7 @@ from planner.executor.profiling import Profiler
 from planner.executor.report import StepRecord
 from planner.executor.request import RunOrder
 from planner.executor.step import StepResult, Trainer
+from planner.executor.timeouts import set_timeouts, start_timeout_s, step_timeout_s
 from planner.executor.verify import compare_with_one_process
 
 
@@ -25,6 +26,7 @@ def train(order: RunOrder, run_dir: Path) -> None:
     with process_group(order) as device, event_writer(run_dir) as writer:
         meter = MemoryMeter(device, compute_dtype(order.situation.job.precision))
         trainer = Trainer(order, device)
+        set_timeouts(step_timeout_s(order))
         with Profiler(order, run_dir) as profiler:
             for step in range(1, order.options.steps + 1):
                 meter.reset()
@@ -32,7 +34,7 @@ def train(order: RunOrder, run_dir: Path) -> None:
                 result = trainer.train_step()
                 profiler.end_step()
                 record = gather_step(step, result, meter.sample(), device)
-                writer.write(record.to_event() | {"attempt": attempt()})
+                writer.write(record.to_event() | {"attempt": attempt(), "unit": order.unit})
         writer.write(
             {
                 "event": "end",
@@ -57,7 +59,7 @@ def verify(order: RunOrder, run_dir: Path) -> None:
 
 @contextmanager
 def process_group(order: RunOrder) -> Iterator[torch.device]:
-    """The default process group with the order's timeout; its device is this rank's GPU, or the CPU."""
+    """The default process group; its device is this rank's GPU, or the CPU."""
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
@@ -65,7 +67,7 @@ def process_group(order: RunOrder) -> Iterator[torch.device]:
         device = torch.device("cpu")
     backend = "nccl" if device.type == "cuda" else "gloo"
     device_id = device if device.type == "cuda" else None
-    dist.init_process_group(backend, timeout=timedelta(seconds=order.options.timeout_s), device_id=device_id)
+    dist.init_process_group(backend, timeout=timedelta(seconds=start_timeout_s(order)), device_id=device_id)
     yield device
     # Only a rank that succeeded: the others' failure must not wait for a barrier.
     dist.barrier()

@@ -12,6 +12,7 @@ from planner.executor.differences import Worst, compare_gradients, compare_param
 from planner.executor.reference import Reference
 from planner.executor.request import RunOrder
 from planner.executor.step import Trainer
+from planner.executor.timeouts import set_timeouts, step_timeout_s
 from planner.executor.twin import twin_of
 from planner.executor.verification import STEPS, Verification
 
@@ -27,6 +28,7 @@ def compare_with_one_process(order: RunOrder, run_dir: Path, device: torch.devic
     dist.barrier()
     reference = torch.load(path, map_location=device, weights_only=True)
     trainer = Trainer(twin, device)
+    set_timeouts(step_timeout_s(order))
     loss, gradients, parameters = Worst(), Worst(), Worst()
     names: set[str] = set()
     for number, expected in enumerate(reference["steps"]):

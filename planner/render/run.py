@@ -34,7 +34,8 @@ def show_run(title: str, values: Mapping[str, Any]) -> None:
     )
     print_table(console, made)
     console.print(
-        f"\n{measured['tokens_per_s']:,.0f} tokens/s, loss {measured['first_loss']:.5g} -> {measured['last_loss']:.5g}"
+        f"\n{measured['tokens_per_s']:,.0f} {measured['unit']}/s, "
+        f"loss {measured['first_loss']:.5g} -> {measured['last_loss']:.5g}"
     )
     _show_stages(console, values["parts"]["stages"])
     _show_times(console, values["parts"]["time"])

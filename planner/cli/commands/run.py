@@ -72,7 +72,9 @@ _RUN = (
     click.option("--log-dir", metavar="DIR", help="Keep logs, events and traces here."),
     click.option("--restarts", type=WholeNumber(0, 1000), help="Restarts after a failed rank; default 0."),
     click.option(
-        "--timeout-s", type=Number(1, 86_400), help="Longest wait of ranks for each other; default 60."
+        "--timeout-s",
+        type=Number(1, 86_400),
+        help="Longest wait of ranks in a step; default a minute, or 20 steps.",
     ),
 )
 
