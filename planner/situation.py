@@ -7,7 +7,7 @@ from cost_models.communication import Network, network_of
 from cost_models.engines import Engine, Facts, find_engine
 from cost_models.fine_tuning import fine_tuned
 from cost_models.profiles import cluster_from_spec, load_preset, model_config
-from cost_models.readers import read_model
+from cost_models.readers import Reader, read_model
 from cost_models.roofline import Efficiency, load_efficiency
 from cost_models.rows import step_model_flops
 from cost_models.specs.cluster import ClusterSpec
@@ -62,9 +62,11 @@ class Situation:
         return step_model_flops(self.model, self.job)
 
 
-def resolve(model: ModelInput, cluster: ClusterInput, job: JobRequest) -> Situation:
-    """Resolve the three inputs; raises BadInput naming what is wrong."""
-    return situate(resolve_model(model), resolve_cluster(cluster), job)
+def resolve(
+    model: ModelInput, cluster: ClusterInput, job: JobRequest, reader: Reader = "auto"
+) -> Situation:
+    """Resolve the three inputs; raises BadInput naming what is wrong. `reader` says who may read a config."""
+    return situate(resolve_model(model, reader), resolve_cluster(cluster), job)
 
 
 def situate(model: ModelSpec, cluster: ClusterSpec, job: JobRequest) -> Situation:
@@ -76,12 +78,12 @@ def situate(model: ModelSpec, cluster: ClusterSpec, job: JobRequest) -> Situatio
     return Situation(model, cluster, resolved, engine, job)
 
 
-def resolve_model(model: ModelInput) -> ModelSpec:
+def resolve_model(model: ModelInput, reader: Reader = "auto") -> ModelSpec:
     """A ModelSpec from a tagged model."""
     if isinstance(model, CatalogModel):
         return read_model(model_config(model.name), name=model.name)
     if isinstance(model, HuggingFaceModel):
-        return read_model(model.config)
+        return read_model(model.config, reader=reader)
     return read_model(model.spec)
 
 

@@ -37,7 +37,7 @@ def checked(request: CheckRequest, plan: Mapping[str, Any] | None) -> dict[str, 
         situation = resolve(stored.request.model, stored.request.cluster, stored.request.job)
     elif request.model and request.cluster and request.job and request.strategy:
         strategy = parsed_strategy(request.strategy)
-        situation = resolve(request.model, request.cluster, request.job)
+        situation = resolve(request.model, request.cluster, request.job, reader="plain")
     else:
         raise RuntimeError("the schema admits no request without a question")
     if isinstance(strategy, IllegalStrategy):

@@ -28,7 +28,7 @@ def evaluate_all(request: EvaluationRequest) -> list[dict[str, Any]]:
     from planner.evaluate import evaluate_many
     from planner.situation import resolve
 
-    situation = resolve(request.model, request.cluster, request.job)
+    situation = resolve(request.model, request.cluster, request.job, reader="plain")
     parsed = [parsed_strategy(strategy) for strategy in request.strategies]
     legal = [strategy for strategy in parsed if not isinstance(strategy, IllegalStrategy)]
     predictions = iter(evaluate_many(situation, legal))

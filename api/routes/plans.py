@@ -62,7 +62,7 @@ def stored_plan(store: StoreDep, plan_id: str) -> StoredPlan:
 def _resolved(request: PlanRequest) -> PlanRequest:
     """The request with model and cluster spelt out; raises BadInput before a process is started for it."""
     check_search(request.search)
-    situation = resolve(request.model, request.cluster, request.job)
+    situation = resolve(request.model, request.cluster, request.job, reader="plain")
     return resolved_request(situation, request.search)
 
 

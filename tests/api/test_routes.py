@@ -35,6 +35,21 @@ def test_a_published_config_is_taken_inline(client: TestClient, question: dict[s
     assert answers[0]["evaluation"]["step_s"] == answers[1]["evaluation"]["step_s"]
 
 
+def test_a_stranger_cannot_have_the_server_build_a_module(
+    client: TestClient, question: dict[str, Any]
+) -> None:
+    """Architectures that only the transformers library knows are built on the command line, never over HTTP."""
+    body = {**question, "model": {"kind": "huggingface", "config": {"model_type": "xlnet"}}}
+    for path, more in (
+        ("evaluations", {"strategies": ["tp=1"]}),
+        ("checks", {"strategy": "tp=1"}),
+        ("plans", {}),
+    ):
+        answer = client.post(f"/v1/{path}", json={**body, **more})
+        assert answer.status_code == 422
+        assert "xlnet" in answer.text
+
+
 def test_a_check_answers_verdict_margin_and_regressions(client: TestClient, question: dict[str, Any]) -> None:
     answer = client.post("/v1/checks", json={**question, "strategy": "tp=1"})
     assert answer.status_code == 200
