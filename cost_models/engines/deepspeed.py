@@ -32,6 +32,7 @@ class DeepSpeed(TorchFamily):
     versions = ("0.14", "0.19")
     options_type: ClassVar[type[EngineOptions]] = DeepSpeedOptions
     default_zero = 1
+    eager_loss = True
 
     @property
     def zero_settings(self) -> DeepSpeedOptions:
@@ -63,6 +64,7 @@ class DeepSpeed(TorchFamily):
             softmax_fp32_copy=False,
             split_keeps_projection=True,
             cross_entropy_in_place=False,
+            eager_loss=False,
             vocabulary_multiple=128,
         )
 

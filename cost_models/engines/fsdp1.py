@@ -35,6 +35,7 @@ class Fsdp1(TorchFamily):
     versions = ("2.0", "2.6")
     options_type: ClassVar[type[EngineOptions]] = Fsdp1Options
     default_zero = 3
+    eager_loss = True
 
     @property
     def flat(self) -> Fsdp1Options:

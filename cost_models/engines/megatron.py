@@ -4,6 +4,7 @@ State bytes of bf16 training (megatron/training/theoretical_memory_usage.py): 18
 distributed optimizer, D the data-parallel ranks (times cp) that share the group's states.
 """
 
+from dataclasses import replace
 from typing import ClassVar, cast
 
 import numpy as np
@@ -47,7 +48,7 @@ class Megatron(Engine):
     def space(self, model: ModelSpec, job: Job) -> Space:
         """Distributed optimizer on; 1F1B and interleaving; one number of fully recomputed layers for all stages."""
         scopes = selective_bases(model, (self.default_scopes,))
-        return Space(zero=(1,), schedules=("1f1b", "interleaved"), scopes=scopes)
+        return Space(zero=(1,), schedules=("1f1b", "interleaved"), scopes=scopes, offload=("optimizer",))
 
     def style(self, job: Job, cp_kind: str) -> Style:
         """Transformer Engine's fused kernels; the logits go to fp32 unless the loss is fused."""
@@ -82,7 +83,27 @@ class Megatron(Engine):
         optimizer = (master + moments) / self._shard_ways(group, meshes)
         traffic = 2.0 * optimizer + (gradient + weight) / self._shard_ways(group, meshes) + gradient
         flat = gradient if self.settings.flat_all_reduce else 0.0
-        return StateBytes(weight, gradient, optimizer, np.full(meshes.size, flat), traffic)
+        resident = StateBytes(weight, gradient, optimizer, np.full(meshes.size, flat), traffic)
+        share = meshes.key.offload.optimizer
+        return (
+            self._offloaded(resident, share, weight, self._shard_ways(group, meshes)) if share else resident
+        )
+
+    def _offloaded(self, resident: StateBytes, share: float, weight: float, ways: Num) -> StateBytes:
+        """--optimizer-cpu-offload: the host keeps a share of master weights and moments and a gradient on its way.
+
+        Gradients go down and weights come back once a step (core/optimizer/cpu_offloading/hybrid_optimizer.py).
+        """
+        left, gone = 1.0 - share, share * resident.optimizer
+        gradient = DTYPE_BYTES["fp32"]
+        return replace(
+            resident,
+            optimizer=resident.optimizer * left,
+            step_traffic=resident.step_traffic * left,
+            host=gone + share * gradient / ways,
+            host_traffic=2.0 * gone + share * gradient / ways,
+            host_link=share * (gradient + weight) / ways,
+        )
 
     def sync_plan(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> SyncPlan:
         """Distributed optimizer: reduce-scatter gradients, gather parameters; without it: all-reduce."""

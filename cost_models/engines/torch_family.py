@@ -21,6 +21,8 @@ class TorchFamily(Engine):
     """Shared by the engines on torch.distributed: fp32 parameters, compute-dtype copies, fp32 reduction."""
 
     options_type: ClassVar[type[EngineOptions]] = TorchOptions
+    eager_loss: ClassVar[bool] = False
+    """Whether an unfused loss runs out of place, as torch.nn.functional.cross_entropy over fp32 logits does."""
     copies_in_step: ClassVar[bool] = True
     """Whether the optimizer makes one more copy of its shard, as foreach optimizers do and fused ones do not."""
 
@@ -48,6 +50,7 @@ class TorchFamily(Engine):
             fused_rope=options.compile,
             fused_cross_entropy=options.fused_cross_entropy,
             cross_entropy_chunks=options.cross_entropy_chunks,
+            eager_loss=self.eager_loss and not options.fused_cross_entropy,
             sp_saves_shard=False,
             router_fp32=False,
             compute_bytes=job.precision.activation_bytes,

@@ -36,6 +36,7 @@ class Torchtitan(TorchFamily):
     versions = ("0.1", "0.2", "0.3")
     options_type: ClassVar[type[EngineOptions]] = TorchtitanOptions
     default_zero = 3
+    eager_loss = True
     default_scopes = (PER_OP,)
 
     @property

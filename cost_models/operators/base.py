@@ -74,7 +74,6 @@ class Axis(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Shard:
     """Where an operator runs: one micro-batch on one rank; every field a scalar or an array of one shape.
-
     `sequences` is the micro-batch size per data-parallel rank (samples for vision), `seq_len` the positions of this
     operator's stack, `context_len` the positions of the stack that cross-attention reads, `load` the routed tokens of
     the hottest expert rank divided by the mean.
@@ -123,9 +122,13 @@ class Style:
     fused_rope: bool = True
     fused_cross_entropy: bool = False  # True: no fp32 logits are kept beside the softmax
     cross_entropy_in_place: bool = True  # fused: the softmax overwrites the logits; False: it is an fp32 copy
+    deferred_head_batches: int = 0  # micro-batches whose weight gradient of the head is put off
+    weighted_experts: bool = False  # an unfused activation of experts is weighted by the router, which keeps it
+    fused_scan: bool = False  # Mamba 2's convolution, scan and gate in one function that runs them again
     split_keeps_projection: bool = False  # values are a view of the fused q/k/v projection and keep it alive
     cross_entropy_chunks: int = 1  # the head and loss are computed in this many chunks of tokens
     logits_fp32: bool = True  # the loss upcasts the logits
+    eager_loss: bool = False  # log-softmax and its gradients out of place, as torch.nn.functional's
     sp_saves_shard: bool = True  # column-parallel linears save the sequence-sharded input and gather again
     router_fp32: bool = True
     compute_bytes: float = 2.0  # bytes of the compute dtype

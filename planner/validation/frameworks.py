@@ -42,8 +42,8 @@ _MEGATRON_2022: Final[Options] = {
 
 _FLASH2: Final[Options] = {"engine.attention": "flash2"}
 
-_FOUNDRY: Final[Options] = {**_FLASH2, "engine.compile": True}
-"""llm-foundry 2023: FlashAttention 1 and 2, low-precision norms."""
+_FOUNDRY: Final[Options] = {**_FLASH2, "engine.compile": True, "engine.fused_cross_entropy": True}
+"""llm-foundry 2023: FlashAttention 1 and 2 with their fused cross entropy, low-precision norms."""
 
 _MEGATRON_DEEPSPEED: Final[Options] = {"engine.modules": "megatron", "engine.attention": "unfused"}
 """Megatron-DeepSpeed of 2022: Megatron-LM's kernels before FlashAttention, DeepSpeed's states and pipeline."""

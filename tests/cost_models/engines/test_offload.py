@@ -92,10 +92,23 @@ def test_too_little_host_memory_does_not_fit(make_situation):
     assert any("host memory" in warning for warning in found.warnings)
 
 
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_megatron_offloads_a_share_of_its_optimizer(make_situation, make_mesh, share):
+    """12 B of master weights and moments, and 4 B of gradient on its way, over 8 ranks; weights 2 B and gradients 4 B
+    stay."""
+    of = make_situation("llama-3.1-8b", "dgx-h100", 8, seq_len=4096, global_batch=8)
+    mesh = make_mesh(of, f"offload=optimizer:{share}" if share < 1 else "offload=optimizer")
+    state = of.engine.state_bytes(ParameterGroup("w", 1), mesh, of.job)
+    assert float(state.host[0]) == pytest.approx(share * 16 / 8)
+    assert float((state.weights + state.gradients + state.optimizer)[0]) == pytest.approx(
+        6 + (1 - share) * 12 / 8
+    )
+
+
 @pytest.mark.parametrize(
     ("engine", "strategy", "rule"),
     [
-        ("megatron", "offload=optimizer", "offload"),
+        ("megatron", "offload=parameters", "offload"),
         ("ddp", "offload=parameters", "offload"),
         ("torch", "zero=1,offload=parameters", "offload_zero"),
     ],
