@@ -27,6 +27,9 @@ from planner.validation.rows import Run, Unusable
 
 SCHEDULES: Final = {"1f1b": ScheduleName.ONE_F_ONE_B, "interleaved-1f1b": ScheduleName.INTERLEAVED}
 
+ADAPTERS: Final = "lora:r=16"
+"""Rank and targets that published LoRA runs leave to their recipes."""
+
 SHARDED: Final = ("fsdp2", "fsdp1", "torchtitan")
 """Engines that always shard parameters at rest: a stage of 1 in their words is their stage 2."""
 
@@ -110,6 +113,8 @@ def _engine(strategy: StrategyRequest, framework: Framework) -> str:
 
 def _options(run: Run, framework: Framework, precision: Precision) -> dict[str, Any]:
     options = options_of(run, framework)
+    if _trains_adapters(run):
+        options["job.trainable"] = ADAPTERS
     megatron = options.get("engine.modules") == "megatron"
     if megatron and precision is Precision.BF16:
         options["engine.grad_dtype"] = "fp32"  # BF16_Optimizer accumulates in fp32
@@ -130,14 +135,18 @@ def _strategy(run: Run, framework: Framework) -> tuple[StrategyRequest, tuple[st
         values["sp"] = run.text("sequence_parallel") == "true" and axes["tp"] > 1
     elif axes["tp"] > 1:
         assumed += ("sequence_parallel=true",)
-    if run.text("flops_convention").startswith("model_lora"):
-        raise Unusable("job.trainable=lora is not modelled in this version")
+    if _trains_adapters(run):
+        assumed += (f"job.trainable={ADAPTERS}",)
     if run.text("schedule") and axes["pp"] > 1:
         schedule = SCHEDULES.get(run.text("schedule"))
         if schedule is None:
             raise Unusable(f"schedule {run.text('schedule')[:40]} is not modelled in this version")
         values["schedule"] = schedule if axes["vpp"] > 1 else ScheduleName.ONE_F_ONE_B
     return StrategyRequest(**values), assumed
+
+
+def _trains_adapters(run: Run) -> bool:
+    return run.text("flops_convention").startswith("model_lora")
 
 
 def _micro_batch(run: Run) -> int:

@@ -101,7 +101,7 @@ RULES = [
     ("recompute=full:2/selective", "recompute_mixed"),
     ("pp=2,recompute=full:2+3", "recompute_per_stage"),
     ("recompute=half", "recompute_syntax"),
-    ("offload=optimizer:0.5", "offload"),
+    ("offload=parameters", "offload"),
     ("order=dp-tp", "order"),
 ]
 

@@ -109,7 +109,6 @@ def test_composers_last_micro_batch_is_smaller():
         ({"model_json": "models/nemotron3-super.json"}, "not restated"),
         ({"model_json": ""}, "names no architecture"),
         ({"gpu": "V100-SXM2-32GB"}, "precision bf16 does not run"),
-        ({"flops_convention": "model_lora (frozen)"}, "lora"),
     ],
 )
 def test_what_cannot_be_predicted_says_why(cells: dict[str, str], reason: str):
@@ -136,3 +135,9 @@ def test_frameworks_have_their_own_engine(framework, engine, recompute, text):
     )
     assert found.situation.engine.name == engine
     assert found.strategy.recompute == text
+
+
+def test_runs_of_adapters_train_adapters():
+    found = case(flops_convention="model_lora (frozen weights)")
+    assert found.situation.job.trainable.kind == "lora"
+    assert "job.trainable=lora:r=16" in found.assumed
