@@ -55,6 +55,7 @@ class Reference:
             kind=order.situation.job.optimizer,
             lr=order.options.lr,
             weight_decay=order.options.weight_decay,
+            eps=order.options.adam_eps,
         )
         self._optimizer = build_optimizer(targets, settings, torch.float32)
 

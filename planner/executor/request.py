@@ -42,6 +42,7 @@ class RunOptions(Frozen):
     factory: Annotated[StrictStr, Field(max_length=400)] = ""
     lr: Positive = 3e-4
     weight_decay: Rate = 0.01
+    adam_eps: Positive = 1e-8
     max_norm: Positive | None = 1.0
     warmup_steps: Annotated[StrictInt, Field(ge=0, le=MAX_STEPS)] = 0
     dropout: StrictBool | None = None

@@ -14,7 +14,7 @@ from planner.executor.events import Event, EventReader
 from planner.executor.refuse import check_run
 from planner.executor.report import RunReport, step_of_event
 from planner.executor.request import RunOptions, RunOrder, order_of_plan
-from planner.executor.verification import LEARNING_RATE, Verification, verification_of_event
+from planner.executor.verification import COMPARABLE, Verification, verification_of_event
 from planner.plan_file import PlanFile
 
 OnEvent = Callable[[Event], None]
@@ -45,7 +45,7 @@ def run_order(order: RunOrder, on_event: OnEvent | None = None) -> RunReport:
 
 def verify_order(order: RunOrder, on_event: OnEvent | None = None) -> Verification:
     """Hold the order's layout, on a small twin of its model, against one process."""
-    checked = order.options.model_copy(update={"verify": True, "lr": LEARNING_RATE, "warmup_steps": 0})
+    checked = order.options.model_copy(update=COMPARABLE)
     events = _launch(RunOrder(order.situation, order.strategy, checked), on_event)
     return verification_of_event(next(event for event in events if event["event"] == "verified"))
 

@@ -183,6 +183,7 @@ def _settings(order: RunOrder) -> DataParallelSettings:
         kind=job.optimizer,
         lr=options.lr,
         weight_decay=options.weight_decay,
+        eps=options.adam_eps,
         warmup_steps=options.warmup_steps,
         total_steps=options.steps,
     )

@@ -5,8 +5,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 STEPS: Final = 5
-LEARNING_RATE: Final = 1e-4
-"""Small enough that rounding does not grow over the steps, whatever the run's own rate is."""
+LEARNING_RATE: Final = 3e-4
+ADAM_EPS: Final = 1e-6
+"""What is added to the root of Adam's second moment. Far below most gradients, and far above the rounding of those that
+are close to zero, which Adam would divide by their own size, so that it grows from step to step."""
+COMPARABLE: Final[Mapping[str, object]] = {
+    "verify": True,
+    "lr": LEARNING_RATE,
+    "adam_eps": ADAM_EPS,
+    "warmup_steps": 0,
+}
+"""Options of a run that is verified, whatever its own are."""
 LIMITS: Final[Mapping[str, float]] = {"loss": 1e-6, "gradients": 1e-5, "parameters": 1e-3}
 """Largest relative differences in fp32. Parameters may differ more: Adam divides a gradient by its own size, so that
 rounding of a gradient near zero becomes a whole step."""

@@ -17,14 +17,19 @@ from planner.executor.differences import Worst, compare_gradients, compare_param
 from planner.executor.reference import Reference, ReferenceStep
 from planner.executor.refuse import run_violations
 from planner.executor.request import RunOrder
-from planner.executor.verification import LEARNING_RATE, LIMITS, STEPS
+from planner.executor.verification import ADAM_EPS, LEARNING_RATE, LIMITS, STEPS
 from tests.planner.executor.orders import LLAMA, tiny_order
 from tests.planner.executor.ranks import RankError, run_ranks
 
 # Eight heads for tp 4 with fewer key/value heads than heads; five blocks, so that no pipeline is even.
 MODEL: Final = {**LLAMA, "num_attention_heads": 8, "num_key_value_heads": 4, "num_hidden_layers": 5}
 JOB: Final[Mapping[str, Any]] = {"global_batch": 16}
-OPTIONS: Final[Mapping[str, Any]] = {"lr": LEARNING_RATE, "max_norm": 0.5, "dropout": False}
+OPTIONS: Final[Mapping[str, Any]] = {
+    "lr": LEARNING_RATE,
+    "adam_eps": ADAM_EPS,
+    "max_norm": 0.5,
+    "dropout": False,
+}
 MAX_WORLD: Final = 8
 
 SCHEDULES: Final = ("none", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v")
