@@ -82,8 +82,10 @@ def rank_correlation(predicted: Sequence[float], measured: Sequence[float]) -> f
 
 def markdown(rows: Sequence[Row]) -> Iterator[str]:
     """A table for people, and the summary under it."""
-    yield "| plan | ranks | peak predicted, MiB | measured | ratio | step predicted, s | measured | processor |"
-    yield "|---|--:|--:|--:|--:|--:|--:|--:|"
+    on_gpu = any(row.measured_reserved_bytes != row.measured_bytes for row in rows)
+    more = " reserved predicted, MiB | measured |" if on_gpu else ""
+    yield f"| plan | ranks | peak predicted, MiB | measured | ratio | step predicted, s | measured | processor |{more}"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|" + ("--:|--:|" if on_gpu else "")
     for row in rows:
         if row.failure:
             yield f"| {row.name} | {row.processes} | | | | | | {row.failure} |"
@@ -92,7 +94,8 @@ def markdown(rows: Sequence[Row]) -> Iterator[str]:
             f"{row.predicted_bytes / MIB:,.0f} | {row.measured_bytes / MIB:,.0f} | {row.memory_ratio:.2f}"
         )
         step = f"{row.predicted_step_s:.3g} | {row.measured_step_s:.3g} | {row.busy_step_s:.3g}"
-        yield f"| {row.name} | {row.processes} | {memory} | {step} |"
+        reserved = f" {row.predicted_reserved_bytes / MIB:,.0f} | {row.measured_reserved_bytes / MIB:,.0f} |"
+        yield f"| {row.name} | {row.processes} | {memory} | {step} |{reserved if on_gpu else ''}"
     ran = [row for row in rows if not row.failure]
     predicted = [row.predicted_step_s for row in ran]
     measured = rank_correlation(predicted, [row.measured_step_s for row in ran])

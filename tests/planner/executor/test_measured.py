@@ -31,6 +31,13 @@ def test_the_table_says_how_many_are_within_ten_percent() -> None:
     assert "out of memory" in text
 
 
+def test_a_gpus_table_shows_what_the_allocator_reserved() -> None:
+    found = list(markdown([Row("a", 1, 1.0, 1.0, 1.0, 2.0**20, 2.0**20, 3 * 2.0**20, 4 * 2.0**20)]))
+    assert found[0].endswith("| reserved predicted, MiB | measured |")
+    assert found[2].endswith("| 3 | 4 |")
+    assert found[0].count("|") == found[1].count("|") == found[2].count("|")
+
+
 def test_a_table_replaces_the_one_before(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- measured:cpu -->\nold\n<!-- /measured:cpu -->\nafter\n")
