@@ -22,7 +22,8 @@ SCHEDULES: Final = (
 OFFLOADS: Final = ("none", "optimizer", "optimizer:1.0", "parameters")
 OFFLOADING: Final = ("torch", "fsdp2")
 MAX_CPU_PROCESSES: Final = 64
-# Engine options that change what runs, with the values that this executor runs; others change nothing here.
+KINDS: Final = ("pretrain", "sft")
+# Engine options that change what runs, with the values that this executor runs.
 HONOURED_OPTIONS: Final[dict[str, tuple[object, ...]]] = {
     "attention": ("flash", "unfused"),
     "fused_cross_entropy": (False, True),
@@ -30,9 +31,13 @@ HONOURED_OPTIONS: Final[dict[str, tuple[object, ...]]] = {
     "moment_dtype": ("fp32",),
     "param_dtype": ("fp32",),
     "router_aux_loss": (False,),
+    "modules": ("fused",),
+    "grouped_experts": (False,),
     "compile": (False,),
     "overlap": (True,),
 }
+OTHER_OPTIONS: Final = ("cross_entropy_chunks", "expandable_segments", "dropout")
+"""Engine options of which every value is run."""
 
 Check = Callable[[RunOrder], list[Violation]]
 
@@ -126,6 +131,12 @@ def _options(order: RunOrder) -> list[Violation]:
         detail = (
             f"job.trainable={job.options.trainable:.80} is not run by this executor, which trains everything"
         )
+        found.append(Violation("run_trainable", detail, ("--set job.trainable=all",)))
+    if job.options.kind not in KINDS:
+        detail = f"job.kind={job.options.kind} needs a second model, which is not run yet by this executor"
+        found.append(Violation("run_kind", detail, tuple(f"--set job.kind={kind}" for kind in KINDS)))
+    if job.options.trainable != "all":
+        detail = f"job.trainable={job.options.trainable} is not run yet by this executor, which trains all parameters"
         found.append(Violation("run_trainable", detail, ("--set job.trainable=all",)))
     if job.options.train_mtp:
         detail = "job.train_mtp=true is not run yet by this executor"

@@ -2,8 +2,9 @@
 
 import pytest
 
+from cost_models.engines import ENGINES as KINDS_OF_ENGINE
 from cost_models.errors import BadInput, IllegalStrategy
-from planner.executor.refuse import check_run, run_violations
+from planner.executor.refuse import ENGINES, HONOURED_OPTIONS, OTHER_OPTIONS, check_run, run_violations
 from tests.planner.executor.orders import tiny_order
 
 
@@ -66,6 +67,18 @@ def test_precisions_that_need_a_gpu() -> None:
 
     assert of("tf32", 0) == of("fp8", 1) == {"run_precision"}
     assert of("tf32", 1) == of("bf16", 0) == set()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_engine_option_is_passed_over(engine: str) -> None:
+    fields = KINDS_OF_ENGINE[engine].options_type.model_fields
+    assert set(fields) == {*HONOURED_OPTIONS, *OTHER_OPTIONS}
+    for key, values in HONOURED_OPTIONS.items():
+        assert fields[key].default in values
+
+
+def test_what_is_trained_otherwise_is_refused() -> None:
+    assert "run_trainable" in rules(job={"options": {"job.trainable": "lora:r=8"}})
 
 
 def test_context_parallel_is_refused_by_name() -> None:
