@@ -15,7 +15,7 @@ from tests.planner.executor.orders import tiny_order
 from tests.planner.executor.overhead.handwritten import Llama, Sizes, ddp_step, fsdp_step, tp_step
 
 SIZES = Sizes(hidden=384, heads=8, kv_heads=4, ffn=1152, vocab=4096, layers=4)
-SEQ_LEN, BATCH, STEPS, WARM_UP = 128, 8, 10, 2
+SEQ_LEN, BATCH, STEPS, WARM_UP = 128, 8, 16, 2
 CONFIG = {
     "model_type": "llama",
     "hidden_size": SIZES.hidden,
