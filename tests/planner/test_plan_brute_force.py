@@ -28,6 +28,17 @@ ALL = -1
 ROUNDING = 1e-9
 
 
+ZERO = {
+    "megatron": [1],
+    "torch": [0, 1, 2, 3],
+    "deepspeed": [0, 1, 2, 3],
+    "fsdp2": [2, 3],
+    "fsdp1": [2, 3],
+    "torchtitan": [2, 3],
+}
+ENGINES = ("megatron", "megatron", "torch", "torch", "torchtitan", "deepspeed", "fsdp1", "fsdp2", "ddp")
+
+
 def divisors(n: int) -> list[int]:
     return [d for d in range(1, n + 1) if n % d == 0]
 
@@ -39,23 +50,25 @@ def axis_values(of: Situation) -> dict[str, list]:
     """Values of every axis: divisors, and what the engine has."""
     devices, blocks, batch = of.cluster.num_devices, of.model.num_blocks, of.job.global_batch
     name = of.engine.name
-    whole, plain = name in ("megatron", "torch"), name in ("ddp", "parameter_server")
+    whole = name in ("megatron", "torch", "torchtitan", "deepspeed")
+    plain = name in ("ddp", "parameter_server", "fsdp1")
     ways = divisors(devices)
     tensor = [1] if plain else ways
     return {
         "tp": tensor,
-        "cp": [d for d in tensor if d == 1 or of.job.seq_len // d >= 1024],
+        "cp": [1] if name == "deepspeed" else [d for d in tensor if d == 1 or of.job.seq_len // d >= 1024],
         "pp": [d for d in ways if d <= blocks] if whole else [1],
-        "vpp": list(range(1, min(8, blocks) + 1)) if whole else [1],
+        "vpp": list(range(1, min(8, blocks) + 1)) if whole and name != "deepspeed" else [1],
         "ep": divisors(of.model.num_experts) if whole and of.model.is_moe else [1],
         "etp": ways if whole and of.model.is_moe else [1],
-        "zero": {"megatron": [1], "torch": [0, 1, 2, 3], "fsdp2": [2, 3]}.get(name, [0]),
+        "zero": ZERO.get(name, [0]),
         "mbs": [d for d in divisors(batch) if d * of.job.seq_len <= 65_536],
         "sp": [False] if plain else [False, True],
-        "dp_replicate": ways if name in ("torch", "fsdp2") else [1],
+        "dp_replicate": ways if max(ZERO.get(name, [0])) >= 2 else [1],
         "schedule": {
             "megatron": ["1f1b", "interleaved"],
             "torch": ["gpipe", "1f1b", "interleaved", *SPLIT],
+            "torchtitan": ["1f1b", "interleaved", "gpipe", "zb-v", "dualpipe-v"],
         }.get(name, ["1f1b"]),
     }
 
@@ -202,7 +215,7 @@ def random_instance(rng: random.Random, most: int) -> Instance:
     job = JobRequest(
         seq_len=rng.choice((512, 2048)),
         global_batch=rng.choice((2, 4, 6, 8, 12, 16)),
-        engine=rng.choice(("megatron", "megatron", "torch", "torch", "torch", "fsdp2", "ddp")),
+        engine=rng.choice(ENGINES),
     )
     of = situate(model, cluster, job)
     anchor = legal_mesh(of, rng)
@@ -268,7 +281,7 @@ def test_the_plan_is_the_best_of_a_larger_space(seed):
         check(random_instance(rng, most=3000))
 
 
-@pytest.mark.parametrize("engine", ["megatron", "torch", "fsdp2", "ddp", "parameter_server"])
+@pytest.mark.parametrize("engine", sorted({*ENGINES, "parameter_server"}))
 def test_the_certificate_lists_the_same_axis_values(engine):
     rng = random.Random(5)
     for _ in range(3):
