@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 from planner.executor.request import RunOrder
@@ -28,10 +27,7 @@ def process_settings(order: RunOrder, *, on_cpu: bool) -> dict[str, str]:
 def worker_environment(order: RunOrder, *, on_cpu: bool) -> dict[str, str]:
     """What the workers of this machine need: settings, their share of the cores, whose children they are."""
     cores = len(os.sched_getaffinity(0))
-    # A user's dataset or factory lies where the command was started.
-    path = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH", "")]))
     return process_settings(order, on_cpu=on_cpu) | {
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(cores // order.world_size, 1)),
         LAUNCHER_PID: str(os.getpid()),
-        "PYTHONPATH": path,
     }
