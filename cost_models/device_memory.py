@@ -15,6 +15,7 @@ from cost_models.engines import Engine
 from cost_models.mesh import MeshBatch
 from cost_models.specs.device import DeviceSpec
 from cost_models.specs.job import Job
+from cost_models.specs.model import ModelSpec
 from cost_models.units import MIB, Num
 
 FRAGMENTATION = {False: 0.06, True: 0.02}
@@ -87,9 +88,13 @@ def device_memory(engine: Engine, device: DeviceSpec, job: Job, meshes: MeshBatc
     )
 
 
-def workspace_bytes(engine: Engine, device: DeviceSpec) -> float:
-    """Bytes that a rank allocates beside its tensors, whatever its layers."""
-    return HOST_ALLOCATOR_BYTES if device.architecture == "cpu" else engine.workspace_bytes
+def workspace_bytes(
+    engine: Engine, device: DeviceSpec, model: ModelSpec, job: Job, meshes: MeshBatch
+) -> Array:
+    """Bytes that a rank of every mesh allocates beside its tensors, whatever its layers."""
+    if device.architecture == "cpu":
+        return np.full(meshes.size, float(HOST_ALLOCATOR_BYTES))
+    return engine.constant_bytes(device.architecture, model, job, meshes)
 
 
 def verdict(oom_probability: float, max_oom_probability: float) -> str:

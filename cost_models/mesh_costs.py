@@ -25,6 +25,7 @@ class BatchRules:
     send_s: np.ndarray
     step_fixed_s: np.ndarray
     limit_bytes: np.ndarray
+    workspace_bytes: np.ndarray
 
 
 def batch_rules(pricer: Pricer, priced: PricedRows) -> BatchRules:
@@ -41,7 +42,8 @@ def batch_rules(pricer: Pricer, priced: PricedRows) -> BatchRules:
     fixed = np.broadcast_to(np.asarray(norm) + STEP_OVERHEAD_S, (meshes.size,))
     memory = device_memory(pricer.engine, pricer.cluster.device, pricer.job, meshes)
     limit = memory.possible_limit_bytes if pricer.allow_at_risk else memory.allocated_limit_bytes
-    return BatchRules(np.broadcast_to(np.asarray(send), (meshes.size,)), fixed, limit)
+    workspaces = workspace_bytes(pricer.engine, pricer.cluster.device, pricer.model, pricer.job, meshes)
+    return BatchRules(np.broadcast_to(np.asarray(send), (meshes.size,)), fixed, limit, workspaces)
 
 
 def mesh_costs(pricer: Pricer, priced: PricedRows, rules: BatchRules, index: int) -> MeshCosts:
@@ -83,11 +85,20 @@ def _layer_table(priced: PricedRows, index: int) -> LayerTable:
         full_saved_bytes=line(work.full_saved_bytes),
         halfway_bytes=line(work.halfway_bytes),
         full_halfway_bytes=line(work.halfway_bytes),
-        transient_bytes=line(work.transient_bytes),
-        full_transient_bytes=line(work.full_transient_bytes),
+        transient_bytes=_beside_head(priced, index, line(work.transient_bytes), 0),
+        full_transient_bytes=_beside_head(priced, index, line(work.full_transient_bytes), 1),
         step_transient_bytes=line(states.step_transient_bytes),
         host_bytes=line(states.host_bytes),
     )
+
+
+def _beside_head(priced: PricedRows, index: int, transient: np.ndarray, kind: int) -> np.ndarray:
+    """The last block runs backward while the head's gradients are still being reduced (ZeRO 2 and 3)."""
+    if priced.unit_backward is None or priced.meshes.zero[index] < 2:
+        return transient
+    backward = priced.unit_backward[kind, priced.rows.blocks[-1], index]
+    transient[-2] = max(transient[-2], backward + priced.states.units.reduction[-1, index])
+    return transient
 
 
 def _step_rules(pricer: Pricer, meshes: MeshBatch, rules: BatchRules, index: int) -> StepRules:
@@ -103,7 +114,7 @@ def _step_rules(pricer: Pricer, meshes: MeshBatch, rules: BatchRules, index: int
         gather_exposed=overlap.gather_exposed,
         step_fixed_s=float(rules.step_fixed_s[index]),
         straggler_factor=straggler_factor(pricer),
-        rank_constant_bytes=workspace_bytes(pricer.engine, pricer.cluster.device),
+        rank_constant_bytes=float(rules.workspace_bytes[index]),
         allocated_limit_bytes=float(rules.limit_bytes[index]),
     )
 

@@ -15,6 +15,7 @@ from cost_models.roofline import Efficiency, optimizer_seconds
 from cost_models.rows import RowLayer, Rows
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.job import Job
+from cost_models.unit_instants import UnitBytes
 from cost_models.units import Num
 
 
@@ -31,6 +32,7 @@ class RowStates:
     host_bytes: Array  # (rows, B) offloaded, in the host's memory
     forward_gather_s: Array  # per micro-batch, from the host where parameters are offloaded
     backward_gather_s: Array  # per micro-batch, gradient reduction included
+    units: UnitBytes  # what comes and goes with a row of engines that shard by unit; zeros for the others
 
 
 @dataclass(slots=True)
@@ -100,6 +102,7 @@ class _Row:
     host: Array  # (3, B): bytes that rest on the host, traffic of its optimizer step, bytes over its link
     dense: _Traffic
     expert: _Traffic
+    unit: Array  # (5, B) in the order of UnitBytes
 
 
 class StatePricer:
@@ -128,7 +131,8 @@ class StatePricer:
             kept[..., -1, :] = np.where(single, values[..., -1, :], values[..., -2, :])
             return kept
 
-        return RowStates(*(fold(getattr(priced, name)) for name in RowStates.__dataclass_fields__))
+        plain = (name for name in RowStates.__dataclass_fields__ if name != "units")
+        return RowStates(*(fold(getattr(priced, name)) for name in plain), priced.units.pick(single))
 
     def _sum(self, groups: list[tuple[ParameterGroup, int]], meshes: MeshBatch, style: Style) -> _Row:
         """Bytes and traffic of one row."""
@@ -136,7 +140,7 @@ class StatePricer:
         static, local, trained = np.zeros((3, size)), np.zeros(size), np.zeros(size)
         transient, gathered, traffic, host = (np.zeros(shape) for shape in (size, size, size, (3, size)))
         dense, expert = _Traffic.none(size), _Traffic.none(size)
-        units = self._engine.gathered_units(meshes)
+        units, unit = self._engine.gathered_units(meshes), np.zeros((5, size))
         for group, count in groups:
             elements = local_elements(group, meshes, style) * count
             local += elements
@@ -150,20 +154,36 @@ class StatePricer:
             plan = self._engine.group_plan(group, meshes, self._job)
             trained += 0.0 if group.frozen else elements
             gathered += elements * (plan.forward_gather * units + plan.micro_reduce)
+            for index, each in enumerate(self._unit_bytes(group, plan, state.gradients, meshes)):
+                unit[index] += elements * each
             (expert if group.is_expert else dense).add(elements, plan)
-        return _Row(local, trained, static, transient, gathered, traffic, host, dense, expert)
+        return _Row(local, trained, static, transient, gathered, traffic, host, dense, expert, unit)
+
+    def _unit_bytes(
+        self, group: ParameterGroup, plan: SyncPlan, gradients: Num, meshes: MeshBatch
+    ) -> tuple[Num, ...]:
+        """Bytes an element in the order of UnitBytes."""
+        if not self._engine.shards_by_unit:
+            return (0.0, 0.0, 0.0, 0.0, 0.0)
+        ways = np.asarray(meshes.expert_ranks if group.is_expert else meshes.dp_shard * meshes.cp)
+        comes = np.where(meshes.zero == 3, plan.forward_gather, 0.0)
+        whole = 0.0 if group.frozen else plan.forward_gather
+        late = np.where(np.asarray(plan.micro_reduce) > 0.0, gradients, 0.0)
+        return comes, np.where(ways > 1, plan.forward_gather, 0.0), whole, plan.micro_reduce, late
 
     def _seconds(self, rows: list[_Row], meshes: MeshBatch, layers: tuple[int, ...]) -> RowStates:
         """Price all rows at once; `layers` is the row of every layer.
 
-        HSDP all-reduces the reduced shard over its replicas once a step.
+        HSDP, and instances of the distributed optimizer, all-reduce the reduced shard over replicas once a step.
         """
         shard, replicas, expert_span = meshes.data_spans()
         dense = _Traffic.stack([row.dense for row in rows])
         expert = _Traffic.stack([row.expert for row in rows])
         parts = [self._traffic_s(dense, shard), self._traffic_s(expert, expert_span)]
         again = self._collective_s(
-            Collective.ALL_REDUCE, dense.micro_reduce / np.asarray(shard.size), replicas
+            Collective.ALL_REDUCE,
+            (dense.micro_reduce + dense.reduce_scatter) / np.asarray(shard.size),
+            replicas,
         )
         sync, gather, forward, backward = (parts[0][i] + parts[1][i] for i in range(4))
         traffic, host = np.stack([row.step_traffic for row in rows]), np.stack([row.host for row in rows])
@@ -188,6 +208,7 @@ class StatePricer:
             host[:, 0],
             forward,
             backward,
+            UnitBytes(*np.stack([row.unit for row in rows], axis=1)),
         )
 
     def _traffic_s(self, moved: _Traffic, span: Span) -> tuple[Array, Array, Array, Array]:

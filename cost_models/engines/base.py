@@ -194,6 +194,9 @@ class Engine(ABC):
         """How many layers' unsharded parameters a rank holds while it runs (sharded engines); 0 for the others."""
         return np.zeros(meshes.size)
 
+    shards_by_unit: ClassVar[bool] = False
+    """Whether layers are gathered and reduced one by one as `unit_instants` says, instead of by `gathered_units`."""
+
     def instants(self, rows: RowInstants, meshes: MeshBatch) -> RowInstants:
         """What lives beside states and activations; engines add buffers and units that outlive their row."""
         return rows
@@ -201,6 +204,12 @@ class Engine(ABC):
     def usual_zero(self, pp: int) -> int:
         """The ZeRO stage of a strategy that names none."""
         return self.default_zero
+
+    def constant_bytes(
+        self, architecture: str, model: ModelSpec, job: Job, meshes: MeshBatch
+    ) -> NDArray[np.float64]:
+        """Bytes that a rank allocates beside its tensors, whatever its layers, (B,)."""
+        return np.full(meshes.size, float(self.workspace_bytes))
 
     def send_ways(self, meshes: MeshBatch) -> Num:
         """Ways in which a boundary tensor is divided for its way to the next stage, and gathered there."""

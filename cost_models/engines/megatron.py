@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import ClassVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost_models.engines.base import (
     DTYPE_BYTES,
@@ -16,6 +17,11 @@ from cost_models.engines.base import (
     StateBytes,
     SyncPlan,
     moment_bytes,
+)
+from cost_models.engines.megatron_workspaces import (
+    overlap_buffer_bytes,
+    score_buffer_bytes,
+    workspace_bytes,
 )
 from cost_models.engines.options import EngineOptions, MegatronOptions
 from cost_models.engines.rules import Facts, Rule, divides, fixed, nearest_values, only, runs
@@ -67,11 +73,30 @@ class Megatron(Engine):
             cp_kind=cp_kind,
             vocabulary_multiple=options.vocabulary_multiple,
             dropout=options.dropout,
+            softmax_fp32_copy=not options.softmax_fusion,
+            cross_entropy_copy=options.cross_entropy_impl == "native",
+            deferred_head_batches=options.deferred_head_batches,
+            weighted_experts=options.weighted_experts,
+            fused_scan=True,
         )
+
+    def constant_bytes(
+        self, architecture: str, model: ModelSpec, job: Job, meshes: MeshBatch
+    ) -> NDArray[np.float64]:
+        """Workspaces of the GEMM libraries; the local implementation's buffer of scores."""
+        options = self.settings
+        workspaces = np.full(meshes.size, float(workspace_bytes(architecture, model, options)))
+        if options.transformer_impl == "local" and options.attention == "unfused":
+            each = job.precision.activation_bytes
+            workspaces = workspaces + score_buffer_bytes(model, job.seq_len or 0, each, meshes)
+        if options.tp_comm_overlap:
+            each = job.precision.activation_bytes
+            workspaces = workspaces + overlap_buffer_bytes(model, job.seq_len or 0, each, meshes)
+        return workspaces
 
     def _shard_ways(self, group: ParameterGroup, meshes: MeshBatch) -> Num:
         """Ranks that share a group's optimizer states under the distributed optimizer."""
-        ranks = meshes.expert_ranks if group.is_expert else meshes.dp_shard * meshes.cp
+        ranks = meshes.expert_ranks // meshes.dp_replicate if group.is_expert else meshes.dp_shard * meshes.cp
         return np.where(meshes.zero >= 1, ranks, 1).astype(float)
 
     def state_bytes(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> StateBytes:
@@ -153,10 +178,11 @@ class Megatron(Engine):
             runs("megatron_schedule", SCHEDULES_RUN, "megatron/core/pipeline_parallel/schedules.py"),
             fixed(
                 "megatron_replicas",
-                "distributed optimizer instances are not modelled in this version",
-                lambda facts, meshes: meshes.dp_replicate > 1,
-                "dp_replicate {dp_replicate} needs several distributed-optimizer instances",
-                ("dp_replicate 1",),
+                "megatron/core/parallel_state.py: num_distributed_optimizer_instances",
+                _cannot_replicate,
+                "dp_replicate {dp_replicate} needs the distributed optimizer (zero 1, not {zero}) and must divide the "
+                "data-parallel ranks of the experts",
+                ("zero 1", "dp_replicate 1"),
             ),
             fixed(
                 "moe_needs_sp",
@@ -168,6 +194,13 @@ class Megatron(Engine):
         )
         kv_rule = _kv_replication() if _at_least(self.version, KV_REPLICATION_SINCE) else _kv_divides()
         return (*super().rules(), kv_rule, *rules)
+
+
+def _cannot_replicate(facts: Facts, meshes: MeshBatch) -> Bool:
+    """Whether several instances of the distributed optimizer have nothing to shard, or do not divide the experts'."""
+    uneven = facts.model.is_moe & (meshes.expert_ranks % meshes.dp_replicate != 0)
+    broken: Bool = (meshes.dp_replicate > 1) & ((meshes.zero == 0) | uneven)
+    return broken
 
 
 def _at_least(version: str, other: str) -> bool:

@@ -33,13 +33,29 @@ class MegatronOptions(EngineOptions):
     deduplicated_dispatch: bool = False
     vocabulary_multiple: Annotated[int, Field(ge=1, le=65_536)] = 128
     router_fp32: bool = True
-    cross_entropy_impl: Literal["native", "te"] = "native"
-    """Fused loss: native keeps an fp32 softmax, te overwrites the logits (--cross-entropy-fusion-impl)."""
+    cross_entropy_impl: Literal["native", "scripted", "te"] = "native"
+    """Fused loss: native keeps an fp32 softmax and, compiled, makes it beside an fp32 copy of the logits; scripted is
+    native without the copy (TorchScript, which older torch takes); te overwrites the logits
+    (--cross-entropy-fusion-impl)."""
     flat_all_reduce: bool = False
     """The local data parallel of 2020: gradients are concatenated into one flat copy before the all-reduce."""
     scatter_gather_p2p: bool = False
     """Without sequence parallelism, send each tensor-parallel rank's share of a boundary and gather it on arrival
     (Narayanan et al. 2021, section 4.1)."""
+    transformer_impl: Literal["transformer_engine", "local"] = "transformer_engine"
+    """local: Megatron-Core's own modules, which have no workspaces of Transformer Engine and, unfused, one buffer of
+    scores for all layers."""
+    deterministic: bool = False
+    """--deterministic-mode: large cuBLAS workspaces on every device."""
+    softmax_fusion: bool = True
+    """False: materialised attention keeps an fp32 softmax (--no-masked-softmax-fusion)."""
+    grouped_gemm: bool = True
+    """Experts of a rank as one grouped product, with workspaces for its streams (--moe-grouped-gemm)."""
+    weighted_experts: bool = True
+    """Routing weights are applied to the experts' activations (core 0.13 and later), not to their outputs."""
+    deferred_head_batches: Annotated[int, Field(ge=0, le=65_536)] = 0
+    """Micro-batches whose weight gradient of the head waits for the pipeline's end (--defer-embedding-wgrad-compute
+    with --wgrad-deferral-limit)."""
 
 
 class TorchOptions(EngineOptions):

@@ -122,8 +122,13 @@ class Style:
     fused_rope: bool = True
     fused_cross_entropy: bool = False  # True: no fp32 logits are kept beside the softmax
     cross_entropy_in_place: bool = True  # fused: the softmax overwrites the logits; False: it is an fp32 copy
+    cross_entropy_copy: bool = (
+        False  # fused and not in place: the softmax is made beside an fp32 copy of the logits
+    )
     deferred_head_batches: int = 0  # micro-batches whose weight gradient of the head is put off
-    weighted_experts: bool = False  # an unfused activation of experts is weighted by the router, which keeps it
+    weighted_experts: bool = (
+        False  # an unfused activation of experts is weighted by the router, which keeps it
+    )
     fused_scan: bool = False  # Mamba 2's convolution, scan and gate in one function that runs them again
     split_keeps_projection: bool = False  # values are a view of the fused q/k/v projection and keep it alive
     cross_entropy_chunks: int = 1  # the head and loss are computed in this many chunks of tokens

@@ -52,6 +52,9 @@ class Activation(Operator):
         if not style.fused_activation:
             copies = 1.0 if self.gated else float(self.unfused_copies)
             held.append(Tensor(f"{self.name}.inner", copies * elements))
+        elif style.weighted_experts and self.expert_top_k and not self.gated:
+            # megatron/core/transformer/mlp.py: the function's value, then times the router's weights
+            held.append(Tensor(f"{self.name}.unweighted", elements))
         return tuple(held)
 
     def transient(self, at: Shard, style: Style) -> Transient:

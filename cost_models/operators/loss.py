@@ -70,9 +70,19 @@ class LmHead(Operator):
         )
 
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
-        """Its input, sequence-sharded where the engine gathers again."""
+        """Its input, sequence-sharded where the engine gathers again.
+
+        Deferred weight gradients keep whole inputs and the gradients of the logits of their micro-batches, and the
+        empty gradient that autograd is handed for the fused one (megatron/core/tensor_parallel/layers.py,
+        embedding_activation_buffer, grad_output_buffer, grad_weight).
+        """
         elements = self.elements_in(at)
-        return (Tensor(self.inputs[0], elements / at.sp_ways if style.sp_saves_shard else elements),)
+        held = (Tensor(self.inputs[0], elements / at.sp_ways if style.sp_saves_shard else elements),)
+        if not style.deferred_head_batches:
+            return held
+        columns = self._columns(at, style)
+        waiting = style.deferred_head_batches * (elements + at.tokens * columns) + columns * self.width
+        return (*held, Tensor(f"{self.name}.deferred", waiting))
 
     def messages(self, at: Shard, style: Style) -> tuple[Message, ...]:
         """As a column-parallel linear."""
@@ -86,15 +96,10 @@ class LmHead(Operator):
         )
 
     def transient(self, at: Shard, style: Style) -> Transient:
-        """Logits forward (a chunk of them where the loss is chunked); their gradient and the input's backward.
-
-        Deferred weight gradients keep input and gradient of their micro-batches meanwhile
-        (megatron/core/tensor_parallel/layers.py, embedding_activation_buffer and grad_output_buffer).
-        """
+        """Logits forward (a chunk of them where the loss is chunked); their gradient and the input's backward."""
         logits = at.tokens * self._columns(at, style) / style.cross_entropy_chunks * style.compute_bytes
         inside = self.elements_in(at) * style.compute_bytes
-        deferred = style.deferred_head_batches * (logits + inside)
-        return Transient(logits + deferred, logits + inside + deferred)
+        return Transient(logits, logits + inside)
 
     def model_flops(self, at: Shard) -> Num:
         """2 x tokens x hidden x vocabulary (unpadded)."""
@@ -142,19 +147,19 @@ class CrossEntropy(Operator):
 
         Megatron-LM's native fusion makes the exponentials from an fp32 copy that lives as long
         (megatron/core/fusions/fused_cross_entropy.py); its CI runs measure that copy: 0.38 GiB for 4096 x 25,216.
-        Deferred gradients of the head stay beside the loss too.
         """
         entries = self._entries(at, style) / style.cross_entropy_chunks
         if _in_place(style):
             return Transient(0.0, 0.0)
         if style.cross_entropy_chunks > 1:
             return Transient(entries * 8.0, entries * (4.0 + style.compute_bytes))
-        if style.eager_loss:  # beside the kept log-softmax: logits and their fp32 copy; its gradient and the logits'
+        if (
+            style.eager_loss
+        ):  # beside the kept log-softmax: logits and their fp32 copy; its gradient and the logits'
             return Transient(entries * (style.compute_bytes + 4.0), entries * 8.0)
-        deferred = style.deferred_head_batches * entries * style.compute_bytes
-        copies = 4.0 if style.fused_cross_entropy and style.logits_fp32 else 0.0
+        copies = 4.0 if style.fused_cross_entropy and style.cross_entropy_copy else 0.0
         each = style.compute_bytes
-        return Transient(entries * (each + copies) + deferred, entries * each + deferred)
+        return Transient(entries * (each + copies), entries * each)
 
     def messages(self, at: Shard, style: Style) -> tuple[Message, ...]:
         """Three small all-reduces over tokens: maximum, target logit, sum of exponentials."""

@@ -92,7 +92,10 @@ class StateSpaceScan(Operator):
         )
 
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
-        """Its inputs, and the fp32 states between chunks."""
+        """Its inputs, and the fp32 states between chunks; neither where one function runs convolution and scan again
+        (mamba_ssm, mamba_split_conv1d_scan_combined: the projection and the scan's output stay)."""
+        if style.fused_scan:
+            return (Tensor(f"{self.name}.steps", at.tokens * self.heads / at.tp),)
         states = at.tokens / self.chunk * self.heads * self.head_dim * self.state / at.tp
         return (
             Tensor(self.inputs[0], self.elements_in(at)),

@@ -20,7 +20,6 @@ multiply all of it.
 import numpy as np
 
 from cost_models.chunk import Array
-from cost_models.device_memory import workspace_bytes
 from cost_models.mesh import SCHEDULES, Int, MeshBatch
 from cost_models.mesh_costs import BatchRules, batch_rules, straggler_factor
 from cost_models.pricing import PricedRows, Pricer
@@ -94,7 +93,7 @@ def _sums(pricer: Pricer, priced: PricedRows, rules: BatchRules) -> MeshSums:
     least_saved = np.minimum(work.saved_bytes, work.full_saved_bytes)
     pp = priced.meshes.pp.astype(float)
     transient = np.minimum(work.transient_bytes, work.full_transient_bytes)[1:-1].min(0)
-    room = rules.limit_bytes - workspace_bytes(pricer.engine, pricer.cluster.device)
+    room = rules.limit_bytes - rules.workspace_bytes
     # The last rank's blocks run backward when what the head saved is free again (cost_models.chunk).
     last_transient = np.maximum(work.transient_bytes[-1], transient - work.saved_bytes[-1])
     ones = np.ones(priced.meshes.size)

@@ -25,6 +25,13 @@ class Framework:
 
 _NO_OVERLAP: Final[Options] = {"engine.overlap_grad_reduce": False, "engine.overlap_param_gather": False}
 
+_SIMUMAX: Final[Options] = {
+    **_NO_OVERLAP,
+    "engine.fused_cross_entropy": True,
+    "engine.cross_entropy_impl": "scripted",
+}
+"""SimuMax's fork: its peaks leave no room for the fp32 copy that a compiled native fusion makes."""
+
 _BRIDGE: Final[Options] = {
     "engine.grad_dtype": "bf16",
     "engine.tp_comm_overlap": True,
@@ -52,7 +59,7 @@ _TRAINER: Final[Options] = {**_FLASH2, "engine.modules": "transformers"}
 """The transformers library's Trainer: its own modules; Qwen's finetuning script takes ZeRO-3."""
 
 FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
-    ("SimuMax fork", Framework("megatron", {**_NO_OVERLAP, "engine.fused_cross_entropy": True})),
+    ("SimuMax fork", Framework("megatron", _SIMUMAX)),
     ("Megatron-Bridge", Framework("megatron", _BRIDGE)),
     (
         "Megatron-DeepSpeed",

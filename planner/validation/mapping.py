@@ -33,6 +33,9 @@ ADAPTERS: Final = "lora:r=16"
 SHARDED: Final = ("fsdp2", "fsdp1", "torchtitan")
 """Engines that always shard parameters at rest: a stage of 1 in their words is their stage 2."""
 
+ASSUMED: Final[Mapping[str, str]] = {"n_gpus": "assumed_devices", "gpu": "assumed_gpu"}
+"""Cells of a test run that are assumed where the cell beside them says so."""
+
 SCOPES: Final = re.compile(r"^selective:([a-z_+]+)$")
 
 
@@ -100,9 +103,12 @@ def _case_of_arguments(run: Run, arguments: Mapping[str, str]) -> Case:
         dict(arguments), run.whole("n_gpus"), program=run.text("program", "gpt"), name=run.text("model")
     )
     assumed = (*settings.assumed, *(f"{name} is not read" for name in settings.unknown))
-    if run.text("assumed_devices"):
-        assumed += (f"n_gpus={run.text('n_gpus')}",)
-    situation = situate(settings.model, cluster_of(run), settings.job)
+    assumed += tuple(f"{name}={run.text(name)}" for name in ("n_gpus", "gpu") if run.text(ASSUMED[name]))
+    job = settings.job
+    if settings.model.is_moe:
+        load = {"job.moe_imbalance": run.number("moe_imbalance") or 1.0}
+        job = job.model_copy(update={"options": {**job.options, **load}})
+    situation = situate(settings.model, cluster_of(run), job)
     return Case(run, situation, settings.strategy, assumed, "")
 
 

@@ -70,6 +70,13 @@ def outcome_of(run: Run) -> Outcome:
         return Outcome(run, None, None, str(reason).replace("\n", "; "))
 
 
+def of_run(outcome: Outcome, run: Run) -> Outcome:
+    """The same prediction for a run that asks for the same."""
+    if outcome.run is run:
+        return outcome
+    return replace(outcome, run=run, case=replace(outcome.case, run=run) if outcome.case else None)
+
+
 def predict_case(case: Case, scales: Mapping[str, Scale] | None = None) -> Prediction:
     """The prediction of a case; `scales` replaces the fitted scale of the curves by architecture."""
     context = Context.of(case.situation)

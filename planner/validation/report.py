@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from planner.validation.predict import Outcome
+from planner.validation.test_scores import tests_json
 
 Errors = tuple[float, ...]
 
@@ -31,7 +32,12 @@ class ValidationReport:
                 for kind, rows in grouped([o for o in stated if o.run.is_core], _kind).items()
             },
             "ranking": ranking(stated),
+            **({"tests": tests_json(self.outcomes)} if self.has_tests() else {}),
         }
+
+    def has_tests(self) -> bool:
+        """Whether the runs are of Megatron-Core's own tests, which are scored test by test."""
+        return any(outcome.run.text("test") for outcome in self.outcomes)
 
     def stated(self) -> tuple[Outcome, ...]:
         """Predicted rows whose source states every knob."""

@@ -27,7 +27,7 @@ def read_job(arguments: Arguments, data_parallel: int, program: str, version: st
         precision=_precision(arguments),
         engine=f"megatron@{version}" if version else "megatron",
         optimizer=_optimizer(arguments),
-        options=_options(arguments, program),
+        options=_options(arguments, program, data_parallel),
     )
 
 
@@ -56,7 +56,7 @@ def _optimizer(arguments: Arguments) -> Optimizer:
     return OPTIMIZERS[name]
 
 
-def _options(arguments: Arguments, program: str) -> dict[str, Any]:
+def _options(arguments: Arguments, program: str, data_parallel: int) -> dict[str, Any]:
     """Typed options of the engine and the job."""
     options: dict[str, Any] = {
         "engine.attention": _attention(arguments),
@@ -70,6 +70,11 @@ def _options(arguments: Arguments, program: str) -> dict[str, Any]:
         "engine.dropout": arguments.number("hidden-dropout", 0.1) > 0
         or arguments.number("attention-dropout", 0.1) > 0,
         "engine.grad_dtype": _gradient_dtype(arguments),
+        "engine.transformer_impl": _implementation(arguments),
+        "engine.deterministic": arguments.flag("deterministic-mode"),
+        "engine.softmax_fusion": not arguments.flag("no-masked-softmax-fusion"),
+        "engine.grouped_gemm": arguments.flag("moe-grouped-gemm"),
+        "engine.deferred_head_batches": _deferred(arguments, data_parallel),
     }
     if arguments.text("cross-entropy-fusion-impl") == "te":
         options["engine.cross_entropy_impl"] = "te"
@@ -92,8 +97,28 @@ def _attention(arguments: Arguments) -> str:
     backend = arguments.text("attention-backend", "auto")
     if backend in ("unfused", "local"):
         return "unfused"
-    local = arguments.text("transformer-impl", "transformer_engine") == "local"
+    local = _implementation(arguments) == "local"
     return "unfused" if local and not arguments.flag("use-flash-attn") else "flash"
+
+
+def _implementation(arguments: Arguments) -> str:
+    """Transformer Engine's modules unless the local ones are asked for."""
+    local = arguments.text("transformer-impl", "transformer_engine") == "local"
+    return "local" if local else "transformer_engine"
+
+
+def _deferred(arguments: Arguments, data_parallel: int) -> int:
+    """Micro-batches whose weight gradient of the head waits: up to --wgrad-deferral-limit, all of a step where it is 0.
+
+    Only a pipeline defers (megatron/core/pipeline_parallel/schedules.py, finish_embedding_wgrad_compute).
+    """
+    pipelined = arguments.whole("pipeline-model-parallel-size", 1) > 1
+    if not (arguments.flag("defer-embedding-wgrad-compute") and pipelined):
+        return 0
+    micro = arguments.whole("micro-batch-size")
+    all_of_them = arguments.whole("global-batch-size", micro * data_parallel) // (micro * data_parallel)
+    limit = arguments.whole("wgrad-deferral-limit", 0, low=0)
+    return min(limit, all_of_them) if limit else all_of_them
 
 
 def _gradient_dtype(arguments: Arguments) -> str:

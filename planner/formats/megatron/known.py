@@ -23,6 +23,8 @@ KNOWN: Final = frozenset(
         "decoder-last-pipeline-num-layers",
         "decoder-num-layers",
         "decoder-seq-length",
+        "defer-embedding-wgrad-compute",
+        "deterministic-mode",
         "disable-bias-linear",
         "encoder-num-layers",
         "encoder-seq-length",
@@ -42,8 +44,6 @@ KNOWN: Final = frozenset(
         "hidden-size",
         "hybrid-layer-pattern",
         "hybrid-override-pattern",
-        "img-h",
-        "img-w",
         "is-hybrid-model",
         "kv-channels",
         "kv-lora-rank",
@@ -84,7 +84,6 @@ KNOWN: Final = frozenset(
         "overlap-moe-expert-parallel-comm",
         "overlap-param-gather",
         "padded-vocab-size",
-        "patch-dim",
         "pipeline-model-parallel-layout",
         "pipeline-model-parallel-size",
         "position-embedding-type",
@@ -115,6 +114,7 @@ KNOWN: Final = frozenset(
         "v-head-dim",
         "vocab-extra-ids",
         "vocab-size",
+        "wgrad-deferral-limit",
     )
 )
 """Arguments that this reader turns into a model, a job or a strategy."""
@@ -142,9 +142,7 @@ IGNORED: Final = frozenset(
         "ddp-pad-buckets-for-high-nccl-busbw",
         "decoupled-lr",
         "decoupled-min-lr",
-        "defer-embedding-wgrad-compute",
         "delay-wgrad-compute",
-        "deterministic-mode",
         "disable-gloo-process-groups",
         "dist-ckpt-format",
         "dist-ckpt-strictness",
@@ -250,7 +248,8 @@ IGNORED: Final = frozenset(
         "use-mcore-models",
         "vocab-file",
         "weight-decay",
-        "wgrad-deferral-limit",
+        "img-w",
+        "patch-dim",
     )
 )
 """Arguments that change neither the bytes nor the work of a step, or by less than the model resolves."""
@@ -268,6 +267,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "model-provider": "multimodal model providers are not read; describe the model in a layers file",
     "language-model-checkpoint": "multimodal models are not read; describe the model in a layers file",
     "nccl-ub": "user buffers of the communicators are not modelled",
+    "img-h": "models that read images are not read from arguments; describe the model in a layers file",
     "fp4-format": "fp4 is not modelled under this engine",
 }
 """Arguments that change what runs in a way that no prediction here follows, each with what to do."""
