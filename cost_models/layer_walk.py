@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_models.dropped import PER_OP, Dropped, drop_per_operator
-from cost_models.operators import Linear, LmHead
+from cost_models.operators import CrossEntropy, Linear, LmHead
 from cost_models.operators.base import (
     DtypeRole,
     Kernel,
@@ -17,21 +17,30 @@ from cost_models.operators.base import (
     Operator,
     Phase,
     Shard,
+    Split,
     Style,
     Tensor,
     padded_vocabulary,
 )
-from cost_models.operators.frozen import kernels_of, messages_of, saved_of
+from cost_models.operators.frozen import groups_of, kernels_of, messages_of, saved_of
 from cost_models.specs.model import LayerKind
 from cost_models.units import Num
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """Bytes of one layer for one micro-batch: kept until backward, and the highest instant above them."""
+    """Bytes of one layer for one micro-batch: kept until backward, and the highest instant above them.
+
+    The instants of forward and backward of what the layer itself runs, and of the loss that stands behind it, are
+    also told apart: sharded engines gather a layer's weights for the first two alone. `backward_bytes` counts the
+    weight gradients made so far, whole and in the compute dtype.
+    """
 
     saved_bytes: Num
     transient_bytes: Num
+    forward_bytes: Num = 0.0
+    backward_bytes: Num = 0.0
+    behind_bytes: Num = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +83,26 @@ def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]
     none = _walk_memory(kind.operators, at, style, Dropped())
     base = _walk_memory(kind.operators, at, style, dropped) if dropped.again else none
     idle = all(op.frozen == "whole" for op in kind.operators)
-    recomputed = Saved(0.0 * boundary if idle else boundary, none.saved_bytes + none.transient_bytes)
+    # The layer's input stands in for the gradient of its output: it is kept, and among what comes back.
+    recomputed = Saved(
+        0.0 * boundary if idle else boundary,
+        none.saved_bytes + none.transient_bytes,
+        none.saved_bytes + none.forward_bytes,
+        none.saved_bytes + none.backward_bytes,
+    )
     return LayerWalk(
         tuple(kernels),
         tuple(kernel_again),
         tuple(messages),
         tuple(message_again),
         tuple(windows),
-        Saved(base.saved_bytes, base.transient_bytes + boundary),
+        Saved(
+            base.saved_bytes,
+            base.transient_bytes + boundary,
+            base.forward_bytes,
+            base.backward_bytes + boundary,
+            base.behind_bytes,
+        ),
         recomputed,
         loss,
         halfway_bytes(kind.operators, at, style),
@@ -184,14 +205,42 @@ def _walk_memory(operators: tuple[Operator, ...], at: Shard, style: Style, dropp
         total = total + size
         by_operator[first] = by_operator.get(first, 0.0) + size
     highest: Num = 0.0
+    forward: Num = -np.inf
+    backward: Num = -np.inf
+    behind: Num = 0.0
     later: Num = 0.0
+    gradients: Num = 0.0
     regrown = _regrown(operators, at, style, dropped)
     for index in range(len(operators) - 1, -1, -1):
-        transient = operators[index].transient(at, style)
+        op = operators[index]
+        transient = op.transient(at, style)
         here = np.maximum(transient.forward, transient.backward) + regrown - later
         highest = np.maximum(highest, here)
+        if isinstance(op, CrossEntropy) and style.cross_entropy_chunks == 1:
+            behind = np.maximum(behind, here)
+        else:
+            gradients = gradients + gradient_bytes(op, at, style)
+            forward = np.maximum(forward, transient.forward - later)
+            backward = np.maximum(backward, transient.backward + regrown + gradients - later)
         later = later + by_operator.get(index, 0.0)
-    return Saved(total, highest)
+    return Saved(total, highest, forward, backward, behind)
+
+
+def gradient_bytes(op: Operator, at: Shard, style: Style) -> Num:
+    """Bytes of an operator's weight gradients on one rank, in the compute dtype."""
+    total: Num = 0.0
+    for group in groups_of(op):
+        if group.frozen:
+            continue
+        ways: Num = 1.0
+        if group.split is Split.TP:
+            ways = np.minimum(at.tp, group.max_shards) if group.max_shards else at.tp
+        elif group.split is Split.VOCABULARY:
+            ways = at.tp * (group.rows / padded_vocabulary(group.rows, at.tp, style))
+        elif group.split is Split.EXPERT:
+            ways = at.ep * at.etp
+        total = total + group.elements / ways
+    return total * style.compute_bytes
 
 
 def _regrown(operators: tuple[Operator, ...], at: Shard, style: Style, dropped: Dropped) -> Num:

@@ -21,6 +21,7 @@ from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.job import Job
 from cost_models.specs.model import ModelSpec
 from cost_models.states import RowStates, StatePricer
+from cost_models.unit_instants import PassBytes, unit_transients
 from cost_models.units import Num
 
 _CAUSE_OF_AXIS = {
@@ -29,8 +30,8 @@ _CAUSE_OF_AXIS = {
     Axis.EP: TIME_CAUSES.index("ep_communication"),
     Axis.ETP: TIME_CAUSES.index("ep_communication"),
 }
-_TRANSIENTS = [1, 3]
-"""Places of the transient and the full transient bytes in `_memory`."""
+_TRANSIENTS = [1, 3, 10]
+"""Places of the transient and the full transient bytes, and of the loss's own instant, in `_memory`."""
 
 _DATA = TIME_CAUSES.index("dp_communication")
 
@@ -49,6 +50,7 @@ class RowWork:
     full_transient_bytes: Array
     boundary_bytes: Array
     halfway_bytes: Array
+    passes: Array  # (5, rows, U): forward, backward, the same of a recomputed row, the loss behind
 
     def take(self, index: Int) -> "RowWork":
         """The same work spread to meshes: U -> B."""
@@ -63,6 +65,8 @@ class PricedRows:
     rows: Rows
     work: RowWork
     states: RowStates
+    unit_backward: Array | None = None
+    """(2, rows, B) highest instants of backward without the reduction before it, base and recomputed in full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,11 @@ class Pricer:
         points, inverse = _distinct(meshes)
         work = self._work(rows, points, style).take(inverse)
         states = self._states(rows, meshes, style)
-        return PricedRows(meshes, rows, self._with_gathers(work, states), states)
+        work = self._with_gathers(work, states)
+        if not self.engine.shards_by_unit:
+            return PricedRows(meshes, rows, work, states)
+        work, backward = self._by_unit(work, states, meshes, rows.blocks[-1])
+        return PricedRows(meshes, rows, work, states, backward)
 
     def _states(self, rows: Rows, meshes: MeshBatch, style: Style) -> RowStates:
         pricer = StatePricer(self.engine, self.job, self.cluster, self.network, self.efficiency)
@@ -97,7 +105,7 @@ class Pricer:
         forward, backward = work.forward_parts_s.copy(), work.backward_parts_s.copy()
         forward[_DATA] += self._beside(states.forward_gather_s, work.forward_parts_s[0], share)
         backward[_DATA] += self._beside(states.backward_gather_s, work.backward_parts_s[0], share)
-        gathered = states.gathered_bytes
+        gathered = 0.0 if self.engine.shards_by_unit else states.gathered_bytes
         return replace(
             work,
             forward_parts_s=forward,
@@ -105,6 +113,29 @@ class Pricer:
             transient_bytes=work.transient_bytes + gathered,
             full_transient_bytes=work.full_transient_bytes + gathered,
         )
+
+    def _by_unit(
+        self, work: RowWork, states: RowStates, meshes: MeshBatch, last_block: int
+    ) -> tuple[RowWork, Array]:
+        """Instants under ZeRO 2 and 3, unit by unit; also those of backward, for the block before the head.
+
+        The gradients of a step's only micro-batch come with the backward pass: they stand among the states, and what
+        is saved is less by as much until then.
+        """
+        base = _passes(work, 0, work.saved_bytes)
+        full = _passes(work, 2, work.full_saved_bytes)
+        sharded = meshes.zero >= 2
+        transient, backward = unit_transients(base, states.units, last_block)
+        full_transient, full_backward = unit_transients(full, states.units, last_block)
+        late = states.units.shard * (meshes.micro_batches(self.job.global_batch) == 1)
+        found = replace(
+            work,
+            transient_bytes=np.where(sharded, transient, work.transient_bytes),
+            full_transient_bytes=np.where(sharded, full_transient, work.full_transient_bytes),
+            saved_bytes=work.saved_bytes - late,
+            full_saved_bytes=work.full_saved_bytes - late,
+        )
+        return found, np.stack((backward, full_backward))
 
     def _beside(self, communication_s: Array, window_s: Array, share: float) -> Array:
         """Communication that shows beside compute, with the interference of the slowest tier in use."""
@@ -117,7 +148,7 @@ class Pricer:
         kernel_s, message_s = self._kernel_seconds(flat, points), self._message_seconds(flat, points)
         shape = (len(TIME_CAUSES), len(walks), points.size)
         forward, backward, weight, base = (np.zeros(shape) for _ in range(4))
-        memory = np.zeros((6, len(walks), points.size))
+        memory = np.zeros((11, len(walks), points.size))
         kernel, message = 0, 0
         for index, (row, layers) in enumerate(zip(walks, rows.rows, strict=True)):
             for walk, layer in zip(row, layers, strict=True):
@@ -127,10 +158,12 @@ class Pricer:
                 for total, part in zip((forward, backward, weight, base), parts, strict=True):
                     total[:, index] += layer.count * part
                 for cause, values in enumerate(_memory(walk)):
-                    memory[cause, index] += layer.count * values
+                    # Below 0 an instant is lower than what is saved, which holds for a row of one layer alone.
+                    alone = len(layers) == layer.count == 1
+                    memory[cause, index] += layer.count * (values if alone else np.maximum(values, 0.0))
                 kernel, message = kernel + len(walk.kernels), message + len(walk.messages)
         memory[_TRANSIENTS, -1] += self._loss_bytes(rows, walks)
-        return RowWork(forward, backward, weight.sum(0), base, *memory)
+        return RowWork(forward, backward, weight.sum(0), base, *memory[:6], passes=memory[6:])
 
     def _loss_bytes(self, rows: Rows, walks: list[list[LayerWalk]]) -> Num:
         """What the loss builds from all layers at once, on top of the head's transient."""
@@ -209,7 +242,7 @@ class Pricer:
 
 
 def _memory(walk: LayerWalk) -> tuple[Num, ...]:
-    """saved, transient, full saved, full transient, boundary, halfway."""
+    """saved, transient, full saved, full transient, boundary, halfway, and the five of `RowWork.passes`."""
     full = walk.full
     return (
         walk.base.saved_bytes,
@@ -218,7 +251,17 @@ def _memory(walk: LayerWalk) -> tuple[Num, ...]:
         full.transient_bytes,
         full.saved_bytes,
         walk.halfway_bytes,
+        walk.base.forward_bytes,
+        walk.base.backward_bytes,
+        full.forward_bytes,
+        full.backward_bytes,
+        walk.base.behind_bytes,
     )
+
+
+def _passes(work: RowWork, first: int, saved: Array) -> PassBytes:
+    forward, backward = work.passes[first], work.passes[first + 1]
+    return PassBytes(forward, backward, work.passes[4], work.boundary_bytes, saved)
 
 
 def _distinct(meshes: MeshBatch) -> tuple[MeshBatch, Int]:

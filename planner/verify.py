@@ -94,7 +94,8 @@ def walked_bytes(context: Context, strategy: Strategy) -> list[float]:
             Phase.WEIGHT_GRADIENT: [-more for more in halfway],
         }
         held = np.cumsum([change[op.phase][op.chunk] for op in listed])
-        peaks.append(at_rest + max(float(held.max()) + highest, stepping))
+        # Not after the last: gradients that come with it may outweigh what was saved.
+        peaks.append(at_rest + max(float(held[:-1].max()) + highest, stepping))
     return peaks
 
 

@@ -22,6 +22,7 @@ class Torch(TorchFamily):
     versions = ("2.13",)
     default_zero = 1
     copies_in_step = False
+    shards_by_unit = True
 
     def space(self, model: ModelSpec, job: Job) -> Space:
         """All axes; vision models are cut in data and pipeline only."""
@@ -56,6 +57,7 @@ class Fsdp2(TorchFamily):
     name = "fsdp2"
     versions = ("2.6", "2.13")
     default_zero = 3
+    shards_by_unit = True
 
     def space(self, model: ModelSpec, job: Job) -> Space:
         """Resharding after forward or not; HSDP by dp_shard x dp_replicate."""
