@@ -6,7 +6,7 @@ from typing import Final
 from cost_models.errors import IllegalStrategy, Violation
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.job import Precision
-from planner.executor.data import data_violations
+from planner.executor.data import check_file, data_violations
 from planner.executor.request import RunOrder
 
 ENGINES: Final = ("torch", "ddp", "fsdp2", "parameter_server")
@@ -43,10 +43,11 @@ Check = Callable[[RunOrder], list[Violation]]
 
 
 def check_run(order: RunOrder, devices: int | None = None) -> None:
-    """Raise IllegalStrategy with everything that this executor would not run as planned."""
+    """Raise IllegalStrategy with everything that would not be run as planned, or BadInput for an unusable data file."""
     found = run_violations(order, devices)
     if found:
         raise IllegalStrategy(found)
+    check_file(order)
 
 
 def run_violations(order: RunOrder, devices: int | None = None) -> tuple[Violation, ...]:
@@ -135,9 +136,6 @@ def _options(order: RunOrder) -> list[Violation]:
     if job.options.kind not in KINDS:
         detail = f"job.kind={job.options.kind} needs a second model, which is not run yet by this executor"
         found.append(Violation("run_kind", detail, tuple(f"--set job.kind={kind}" for kind in KINDS)))
-    if job.options.trainable != "all":
-        detail = f"job.trainable={job.options.trainable} is not run yet by this executor, which trains all parameters"
-        found.append(Violation("run_trainable", detail, ("--set job.trainable=all",)))
     if job.options.train_mtp:
         detail = "job.train_mtp=true is not run yet by this executor"
         found.append(Violation("run_train_mtp", detail, ("--set job.train_mtp=false",)))
@@ -177,6 +175,12 @@ def _devices(order: RunOrder, at_hand: int) -> list[Violation]:
             return []
         detail = f"the plan needs {world} devices, {at_hand} GPUs are at hand"
         return [Violation("run_devices", detail, (f"a plan for {at_hand} devices or fewer",))]
+    device = order.situation.cluster.device
+    if device.architecture != "cpu" and not order.options.verify:
+        # Processes of the whole model on the host: slow where it fits, out of memory where it does not.
+        detail = f"the plan is for {world} {device.title}, and no GPU is at hand"
+        nearest = (f"a plan made with --cluster cpu:{min(world, MAX_CPU_PROCESSES)}", "--verify")
+        return [Violation("run_devices", detail, nearest)]
     if world <= MAX_CPU_PROCESSES:
         return []
     detail = (

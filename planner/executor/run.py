@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from cost_models.errors import BadInput
 from planner.errors import RunFailed
 from planner.evaluate import evaluate
-from planner.executor.events import Event, EventReader
+from planner.executor.events import EVENTS_FILE, Event, EventReader
 from planner.executor.refuse import check_run
 from planner.executor.report import RunReport, step_of_event
 from planner.executor.request import RunOptions, RunOrder, order_of_plan
@@ -72,11 +73,7 @@ def _run_folder(log_dir: str) -> Iterator[Path]:
     A launcher that was killed cannot remove its own; the next run removes it.
     """
     if log_dir:
-        folder = Path(log_dir)
-        folder.mkdir(parents=True, exist_ok=True)
-        for stale in folder.glob("events.jsonl"):
-            stale.unlink()
-        yield folder
+        yield _users_folder(Path(log_dir))
         return
     remove_stale_folders(Path(tempfile.gettempdir()))
     folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-"))
@@ -84,6 +81,19 @@ def _run_folder(log_dir: str) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _users_folder(folder: Path) -> Path:
+    """The folder made where it is missing, without the events of a run before; raises BadInput if that fails."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / EVENTS_FILE).unlink(missing_ok=True)
+        (folder / EVENTS_FILE).touch()
+    except OSError as error:
+        raise BadInput(
+            f"log folder {str(folder)[:200]!r} cannot be written ({error.strerror}); give another --log-dir"
+        ) from None
+    return folder
 
 
 def remove_stale_folders(parent: Path) -> None:

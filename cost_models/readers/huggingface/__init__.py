@@ -37,7 +37,7 @@ def read_huggingface(raw: Mapping[str, object], *, name: str = "") -> ModelSpec:
     if family not in FAMILIES:
         raise UnknownModelFamily(
             f"model_type {family[:80]!r} is not one of the {len(FAMILIES)} that docs/models.md lists; "
-            f"{did_you_mean(family[:80], tuple(FAMILIES))}{WAYS_OUT}",
+            f"{did_you_mean(family[:80].strip().lower(), tuple(FAMILIES))}{WAYS_OUT}",
             pointer="/model_type",
             allowed=tuple(FAMILIES),
         )

@@ -166,7 +166,7 @@ class Config:
         return value
 
     def _wrong(self, key: str, value: object, wanted: str, allowed: tuple[str, ...] = ()) -> InvalidModel:
-        shown = "null" if value is None else str(value)[:60]
+        shown = "null" if value is None else (repr(value) if isinstance(value, str) else str(value))[:60]
         name = key.replace("/", " entry ")
         return InvalidModel(f"{name} is {shown}; give {wanted}", pointer=f"/{key}", allowed=allowed)
 

@@ -6,6 +6,6 @@ The position of a run is one number, the global index of its next sample.
 """
 
 from planner.executor.data.base import Batch, Sampler, Source
-from planner.executor.data.choose import data_violations, open_source
+from planner.executor.data.choose import check_file, data_violations, open_source
 
-__all__ = ["Batch", "Sampler", "Source", "data_violations", "open_source"]
+__all__ = ["Batch", "Sampler", "Source", "check_file", "data_violations", "open_source"]

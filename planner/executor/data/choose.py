@@ -3,12 +3,15 @@
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cost_models.errors import BadInput, Violation
 from cost_models.operators.loss import ClassLoss
 from cost_models.specs.model import ModelSpec
 from planner.executor.data.base import Source
 from planner.executor.data.synthetic import MaskedTokens, SyntheticImages, SyntheticTokens
-from planner.executor.data.text import BYTE_VOCABULARY, text_tokens
+from planner.executor.data.text import BYTE_VOCABULARY, load_tokenizer, text_tokens
 from planner.executor.data.tokens import TokenWindows, open_tokens
 from planner.executor.data.user import UserSamples, load_entry
 from planner.executor.request import SYNTHETIC, RunOrder
@@ -21,7 +24,8 @@ def open_source(order: RunOrder) -> Source:
     options, model, job = order.options, order.situation.model, order.situation.job
     if is_entry(options.data):
         make = load_entry(options.data, "data function")
-        return UserSamples(make, job.seq_len, is_vision=model.is_vision)
+        vocabulary = None if model.is_vision or options.factory else model.vocab_size
+        return UserSamples(make, job.seq_len, vocabulary, is_vision=model.is_vision)
     if model.is_vision:
         return SyntheticImages(job.image_size, num_classes(model), options.seed)
     plain = _tokens(order)
@@ -33,6 +37,10 @@ def open_source(order: RunOrder) -> Source:
 def data_violations(order: RunOrder) -> tuple[Violation, ...]:
     """What can be told about the data before anything is launched."""
     data, model = order.options.data, order.situation.model
+    is_text = not is_entry(data) and data != SYNTHETIC and Path(data).suffix not in TOKEN_SUFFIXES
+    if order.options.tokenizer and not is_text:
+        detail = f"a tokenizer is for a text file, and the data is {data[:200]!r}"
+        return (Violation("data", detail, ("--data FILE.txt", "no --tokenizer")),)
     if data == SYNTHETIC or is_entry(data):
         return ()
     if model.is_vision:
@@ -41,13 +49,23 @@ def data_violations(order: RunOrder) -> tuple[Violation, ...]:
     if not Path(data).is_file():
         detail = f"data {data[:200]!r} is no file"
         return (Violation("data", detail, ("a file", "--data synthetic", "--data package.module:function")),)
-    is_text = Path(data).suffix not in TOKEN_SUFFIXES
     if is_text and not order.options.tokenizer and model.vocab_size < BYTE_VOCABULARY:
         detail = f"text without a tokenizer is read as bytes, and {model.name} has {model.vocab_size} tokens"
         return (
             Violation("data", detail, (f"a vocabulary of {BYTE_VOCABULARY} or more", "--tokenizer FILE")),
         )
     return ()
+
+
+def check_file(order: RunOrder) -> None:
+    """Raise BadInput where a file of data is not what it says, or holds less than one sequence."""
+    options = order.options
+    if options.data == SYNTHETIC or is_entry(options.data):
+        return
+    if options.tokenizer:
+        load_tokenizer(options.tokenizer)
+        return
+    TokenWindows(_file_tokens(order), order.situation.job.seq_len)
 
 
 def is_entry(data: str) -> bool:
@@ -72,16 +90,19 @@ def _tokens(order: RunOrder) -> Source:
     options, model, job = order.options, order.situation.model, order.situation.job
     if options.data == SYNTHETIC:
         return SyntheticTokens(model.vocab_size, job.seq_len, options.seed)
-    path = Path(options.data)
-    if path.suffix in TOKEN_SUFFIXES:
-        tokens = open_tokens(path, options.data_dtype)
-    else:
-        tokens = text_tokens(path, options.tokenizer)
-    windows = TokenWindows(tokens, job.seq_len, options.seed)
-    largest = windows.largest_token()
-    if largest >= model.vocab_size:
+    windows = TokenWindows(_file_tokens(order), job.seq_len, options.seed)
+    smallest, largest = windows.token_range()
+    if smallest < 0 or largest >= model.vocab_size:
+        strange = smallest if smallest < 0 else largest
         raise BadInput(
-            f"data {options.data[:200]!r} holds token {largest:,}, but {model.name} has {model.vocab_size:,}; "
+            f"data {options.data[:200]!r} holds token {strange:,}, but {model.name} has {model.vocab_size:,}; "
             "take the model's own tokenizer"
         )
     return windows
+
+
+def _file_tokens(order: RunOrder) -> NDArray[np.generic]:
+    path = Path(order.options.data)
+    if path.suffix in TOKEN_SUFFIXES:
+        return open_tokens(path, order.options.data_dtype)
+    return text_tokens(path, order.options.tokenizer)

@@ -36,9 +36,9 @@ class TokenWindows(Source):
         tokens = torch.from_numpy(window)
         return tokens[:-1].clone(), tokens[1:].clone()
 
-    def largest_token(self) -> int:
-        """Largest token number in the file."""
-        return int(self._tokens.max())
+    def token_range(self) -> tuple[int, int]:
+        """Smallest and largest token number in the file."""
+        return int(self._tokens.min()), int(self._tokens.max())
 
 
 @lru_cache(maxsize=4)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cost_models.errors import BadInput
-from planner.executor.data.base import Source
+from planner.executor.data.base import IGNORED, Source
 
 
 def load_entry(entry: str, what: str) -> Any:
@@ -31,8 +31,12 @@ class UserSamples(Source):
     To go on at sample N its first N samples are read and dropped. An iterable that ends is begun again.
     """
 
-    def __init__(self, make: Any, seq_len: int, *, is_vision: bool) -> None:
+    def __init__(
+        self, make: Any, seq_len: int, vocabulary: int | None = None, *, is_vision: bool = False
+    ) -> None:
+        """`vocabulary`: tokens outside it are refused; None where nothing is known of them."""
         self._make = make
+        self._vocabulary = vocabulary
         self._seq_len = seq_len
         self._is_vision = is_vision
         self._iterator = iter(self._samples())
@@ -46,11 +50,33 @@ class UserSamples(Source):
             next(self._iterator)
             self._next += 1
         self._next += 1
-        return self._pair(next(self._iterator))
+        inputs, target = self._pair(next(self._iterator))
+        if self._vocabulary is not None:
+            self._check_tokens(index, inputs, target)
+        return inputs, target
+
+    def _check_tokens(self, index: int, inputs: Tensor, target: Tensor) -> None:
+        if inputs.shape != (self._seq_len,) or target.shape != inputs.shape:
+            raise BadInput(
+                f"sample {index} has inputs of shape {tuple(inputs.shape)} and targets of shape {tuple(target.shape)}; "
+                f"give {self._seq_len:,} of each"
+            )
+        counted = torch.cat((inputs, target[target != IGNORED]))
+        smallest, largest = int(counted.min()), int(counted.max())
+        if smallest < 0 or largest >= (self._vocabulary or 0):
+            strange = smallest if smallest < 0 else largest
+            raise BadInput(
+                f"sample {index} holds token {strange:,}, but the model has {self._vocabulary:,}; "
+                "take the model's own tokenizer"
+            )
 
     def _samples(self) -> Iterator[Any]:
         while True:
             iterable: Iterable[Any] = self._make()
+            if not isinstance(iterable, Iterable) and not hasattr(iterable, "__getitem__"):
+                raise BadInput(
+                    f"the data function gave {type(iterable).__name__}; give an iterable of samples"
+                )
             is_empty = True
             for sample in iterable:
                 is_empty = False
@@ -62,13 +88,24 @@ class UserSamples(Source):
         """Input and target: a pair as given, or a row of tokens whose targets are the next ones."""
         if isinstance(sample, tuple | list) and len(sample) == 2 and not isinstance(sample[0], int):
             first, second = sample
-            inputs = torch.as_tensor(first)
-            target = torch.as_tensor(second, dtype=torch.int64)
-            return (inputs.float() if self._is_vision else inputs.long()), target
-        tokens = torch.as_tensor(sample, dtype=torch.int64)
+            inputs = torch.as_tensor(first).float() if self._is_vision else _whole(first)
+            return inputs, _whole(second)
+        tokens = _whole(sample)
         if tokens.numel() != self._seq_len + 1:
             raise BadInput(
                 f"a sample holds {tokens.numel():,} tokens; give sequence + 1 = {self._seq_len + 1:,} tokens, "
                 "or a pair (input, target)"
             )
         return tokens[:-1].clone(), tokens[1:].clone()
+
+
+def _whole(values: Any) -> Tensor:
+    """Whole numbers as a tensor; raises BadInput for anything else, which would be cut to whole ones silently."""
+    try:
+        found = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        what = " ".join(str(error).split())[:200]
+        raise BadInput(f"a sample of the data function is no row of numbers ({what}); give tokens") from None
+    if found.is_floating_point() or found.is_complex():
+        raise BadInput(f"a sample of the data function holds {found.dtype}; give whole numbers")
+    return found.long()

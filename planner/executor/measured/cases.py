@@ -124,7 +124,7 @@ def cpu_cases(steps: int, *, tiny: bool = False) -> list[Case]:
 def gpu_cases(steps: int, cluster: str, *, tiny: bool = False) -> list[Case]:
     """Layouts of one GPU: recompute and micro-batches of a 1B model and of an 8B model cut to fit."""
     cases = []
-    spec = resolve_cluster(PresetCluster(name=cluster, devices=1))
+    spec = resolve_cluster(PresetCluster(name="cpu" if tiny else cluster, devices=1))
     for name, strategy, seq_len in GPU_LAYOUTS:
         config = dict(model_config(name))
         shown = f"{name} s{seq_len}"

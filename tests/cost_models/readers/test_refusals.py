@@ -146,3 +146,15 @@ def test_a_file_that_is_no_text_is_refused(tmp_path):
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidModel, match="cannot be read"):
         load_model(str(path))
+
+
+def test_a_text_is_shown_as_one():
+    assert (
+        "tie_word_embeddings is 'false'; give true or false"
+        in refusal({**LLAMA, "tie_word_embeddings": "false"}).detail
+    )
+    assert "hidden_size is '64'" in refusal({**LLAMA, "hidden_size": "64"}).detail
+
+
+def test_another_spelling_of_a_family_is_understood():
+    assert "did you mean llama?" in refusal({**LLAMA, "model_type": "LLaMA"}, UnknownModelFamily).detail

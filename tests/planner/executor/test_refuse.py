@@ -65,8 +65,18 @@ def test_precisions_that_need_a_gpu() -> None:
     def of(precision: str, at_hand: int) -> set[str]:
         return rules(cluster="dgx-h100", job={"precision": precision}, at_hand=at_hand)
 
-    assert of("tf32", 0) == of("fp8", 1) == {"run_precision"}
-    assert of("tf32", 1) == of("bf16", 0) == set()
+    assert of("fp8", 1) == {"run_precision"}
+    assert of("tf32", 0) == {"run_precision", "run_devices"}
+    assert of("tf32", 1) == of("bf16", 1) == set()
+
+
+def test_a_plan_for_gpus_is_not_trained_without_one() -> None:
+    job = {"precision": "bf16"}
+    assert rules(cluster="dgx-h100", job=job) == {"run_devices"}
+    # A layout is verified on a small twin, which the host can hold.
+    assert rules(cluster="dgx-h100", job=job, verify=True) == set()
+    with pytest.raises(IllegalStrategy, match=r"no GPU is at hand; use a plan made with --cluster cpu:1"):
+        check_run(tiny_order(cluster="dgx-h100", job=job), 0)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -78,7 +88,8 @@ def test_no_engine_option_is_passed_over(engine: str) -> None:
 
 
 def test_what_is_trained_otherwise_is_refused() -> None:
-    assert "run_trainable" in rules(job={"options": {"job.trainable": "lora:r=8"}})
+    order = tiny_order(job={"options": {"job.trainable": "lora:r=8"}})
+    assert [found.rule for found in run_violations(order, 0)].count("run_trainable") == 1
 
 
 def test_context_parallel_is_refused_by_name() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cost_models.errors import BadInput
 from planner.errors import RunFailed
 from planner.executor import run_order, verify_order
 from planner.executor.run import FOLDER_PREFIX, remove_stale_folders
@@ -92,6 +93,12 @@ def test_a_restart_begins_again() -> None:
 def test_nothing_is_left_of_a_run() -> None:
     run_order(tiny_order("", steps=1))
     assert not list(Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}{os.getpid()}-*"))
+
+
+def test_a_log_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match="cannot be written"):
+        run_order(tiny_order(steps=1, log_dir=str(tmp_path / "file")))
 
 
 def test_folders_of_killed_launchers_are_removed(tmp_path: Path) -> None:

@@ -146,3 +146,8 @@ def test_a_function_that_is_not_there_is_refused(data: str) -> None:
 def test_a_missing_file_is_refused_before_launch() -> None:
     (violation,) = data_violations(tiny_order(data="missing.npy"))
     assert violation.rule == "data"
+
+
+def test_a_tokenizer_is_for_text_alone() -> None:
+    (violation,) = data_violations(tiny_order(tokenizer="tokenizer.json"))
+    assert "a tokenizer is for a text file" in violation.detail
