@@ -30,6 +30,16 @@ _CAUSE_OF_AXIS = {
     Axis.EP: TIME_CAUSES.index("ep_communication"),
     Axis.ETP: TIME_CAUSES.index("ep_communication"),
 }
+_MEMORY = (
+    "saved_bytes",
+    "transient_bytes",
+    "full_saved_bytes",
+    "full_transient_bytes",
+    "boundary_bytes",
+    "halfway_bytes",
+)
+"""Fields of RowWork that `_memory` gives first, in order; the passes follow."""
+
 _TRANSIENTS = [1, 3, 10]
 """Places of the transient and the full transient bytes, and of the loss's own instant, in `_memory`."""
 
@@ -148,7 +158,7 @@ class Pricer:
         kernel_s, message_s = self._kernel_seconds(flat, points), self._message_seconds(flat, points)
         shape = (len(TIME_CAUSES), len(walks), points.size)
         forward, backward, weight, base = (np.zeros(shape) for _ in range(4))
-        memory = np.zeros((11, len(walks), points.size))
+        memory = np.zeros((len(_MEMORY) + 5, len(walks), points.size))
         kernel, message = 0, 0
         for index, (row, layers) in enumerate(zip(walks, rows.rows, strict=True)):
             for walk, layer in zip(row, layers, strict=True):
@@ -163,7 +173,8 @@ class Pricer:
                     memory[cause, index] += layer.count * (values if alone else np.maximum(values, 0.0))
                 kernel, message = kernel + len(walk.kernels), message + len(walk.messages)
         memory[_TRANSIENTS, -1] += self._loss_bytes(rows, walks)
-        return RowWork(forward, backward, weight.sum(0), base, *memory[:6], passes=memory[6:])
+        fields = dict(zip(_MEMORY, memory[: len(_MEMORY)], strict=True))
+        return RowWork(forward, backward, weight.sum(0), base, **fields, passes=memory[len(_MEMORY) :])
 
     def _loss_bytes(self, rows: Rows, walks: list[list[LayerWalk]]) -> Num:
         """What the loss builds from all layers at once, on top of the head's transient."""
@@ -242,7 +253,7 @@ class Pricer:
 
 
 def _memory(walk: LayerWalk) -> tuple[Num, ...]:
-    """saved, transient, full saved, full transient, boundary, halfway, and the five of `RowWork.passes`."""
+    """Bytes in the order of `_MEMORY`, and the five of `RowWork.passes`."""
     full = walk.full
     return (
         walk.base.saved_bytes,
