@@ -57,6 +57,7 @@ class Fsdp2(TorchFamily):
     name = "fsdp2"
     versions = ("2.6", "2.13")
     default_zero = 3
+    eager_loss = True
     shards_by_unit = True
 
     def space(self, model: ModelSpec, job: Job) -> Space:
