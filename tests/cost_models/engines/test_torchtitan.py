@@ -64,15 +64,16 @@ def test_selective_recompute_is_operator_by_operator(make_situation):
     assert found.strategy.recompute.scopes == ("per_op",)
     stage = found.memory.stages[0]
     assert stage.by_cause["activations"] / GIB == pytest.approx(19.82, rel=0.02)
-    # The head's gathered weights and its gradient, 3.9 GiB, are counted beside the loss: too early.
-    assert 1.0 < found.memory.peak_allocated_bytes / GIB / 29.06 < 1.15
+    # The tracker's program gathers the head anew for its backward; torchtitan keeps it through the loss.
+    assert found.memory.peak_allocated_bytes / GIB == pytest.approx(29.06, rel=0.15)
 
 
 def test_strong_scaling_of_a_30b_mixture_falls_by_16_bytes_a_parameter(make_situation):
     """8 to 128 devices under ep 8: users saw 167.93 to 114.78 GiB, 53.2 less; 16 x 30.53e9 x (1/8 - 1/128) = 53.3."""
     peaks = []
     for devices in (8, 128):
-        job = {"engine": "torchtitan", "seq_len": 2048, "global_batch": 8 * devices}
+        # Two micro-batches: the reading is of reserved memory, which keeps the gradients' blocks from step to step.
+        job = {"engine": "torchtitan", "seq_len": 2048, "global_batch": 16 * devices}
         of = make_situation("qwen3-30b-a3b", "dgx-b200", devices, **job)
         peaks.append(evaluate(of, parse_strategy("ep=8,mbs=8")).memory.peak_allocated_bytes)
     assert (peaks[0] - peaks[1]) / GIB == pytest.approx(167.93 - 114.78, abs=1.0)
