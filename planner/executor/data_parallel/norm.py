@@ -37,7 +37,8 @@ def _square_sum(gradient: Tensor) -> Tensor:
     whole = flat.numel() // BLOCK * BLOCK
     blocks = torch.linalg.vector_norm(flat[:whole].view(-1, BLOCK), dim=1, dtype=torch.float32)
     rest = torch.linalg.vector_norm(flat[whole:], dtype=torch.float32)
-    return blocks.double().square().sum() + rest.double().square()
+    total: Tensor = blocks.double().square().sum() + rest.double().square()
+    return total
 
 
 def clip(gradients: Sequence[Tensor], norm: float, max_norm: float) -> None:
