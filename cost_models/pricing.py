@@ -135,9 +135,11 @@ class Pricer:
         base = _passes(work, 0, work.saved_bytes)
         full = _passes(work, 2, work.full_saved_bytes)
         sharded = meshes.zero >= 2
-        transient, backward = unit_transients(base, states.units, last_block)
-        full_transient, full_backward = unit_transients(full, states.units, last_block)
-        late = states.units.shard * (meshes.micro_batches(self.job.global_batch) == 1)
+        keeps = self.engine.keeps_head
+        transient, backward = unit_transients(base, states.units, last_block, keeps_head=keeps)
+        full_transient, full_backward = unit_transients(full, states.units, last_block, keeps_head=keeps)
+        only = (meshes.micro_batches(self.job.global_batch) == 1) & self.engine.late_gradients
+        late = states.units.shard * only
         found = replace(
             work,
             transient_bytes=np.where(sharded, transient, work.transient_bytes),

@@ -131,7 +131,9 @@ class StatePricer:
             kept[..., -1, :] = np.where(single, values[..., -1, :], values[..., -2, :])
             return kept
 
-        plain = {name: fold(getattr(priced, name)) for name in RowStates.__dataclass_fields__ if name != "units"}
+        plain = {
+            name: fold(getattr(priced, name)) for name in RowStates.__dataclass_fields__ if name != "units"
+        }
         return RowStates(**plain, units=priced.units.pick(single))
 
     def _sum(self, groups: list[tuple[ParameterGroup, int]], meshes: MeshBatch, style: Style) -> _Row:

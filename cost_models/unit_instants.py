@@ -7,7 +7,7 @@ Bytes of unit u of elements e_u, gathered in c bytes and reduced in r bytes an e
     backward of u    weights c e_u, the next message c e_(u-1), the gradients of u made so far, and the reduction's
                      input of the unit before, r e_(u+1)
     reduction of u   its gradients c e_u and their copy r e_u, the new shard r e_u / D, the message c e_(u-1)
-    loss             nothing: the head has run and its backward has not begun
+    loss             nothing, or the head's weights where its unit is not resharded after forward
 
 Where weights are kept from forward to backward (ZeRO 2) they rest with the states; a group of one rank has no message.
 """
@@ -48,7 +48,9 @@ class PassBytes:
     saved: Array
 
 
-def unit_transients(passes: PassBytes, units: UnitBytes, last_block: int) -> tuple[Array, Array]:
+def unit_transients(
+    passes: PassBytes, units: UnitBytes, last_block: int, *, keeps_head: bool
+) -> tuple[Array, Array]:
     """Highest instant of every row, and that of its backward without the reduction before it.
 
     Interior blocks stand beside blocks of their own kind; the embedding before them, the head behind.
@@ -59,7 +61,9 @@ def unit_transients(passes: PassBytes, units: UnitBytes, last_block: int) -> tup
     backward = passes.backward + units.weights + ahead
     reducing = passes.boundary + units.gradients + units.reduction + units.shard + ahead - passes.saved
     forward = passes.forward + units.weights + units.message
-    return np.maximum.reduce([forward, backward + behind, reducing, passes.behind]), backward
+    loss = passes.behind.copy()
+    loss[-1] += units.weights[-1] if keeps_head else 0.0
+    return np.maximum.reduce([forward, backward + behind, reducing, loss]), backward
 
 
 def _folded(values: Array, single: NDArray[np.bool_]) -> Array:

@@ -196,6 +196,10 @@ class Engine(ABC):
 
     shards_by_unit: ClassVar[bool] = False
     """Whether layers are gathered and reduced one by one as `unit_instants` says, instead of by `gathered_units`."""
+    late_gradients: ClassVar[bool] = True
+    """Whether shards of gradients that do not exist yet are left out before a step's only backward pass."""
+    keeps_head: ClassVar[bool] = False
+    """Whether the head's gathered weights stay through the loss, up to its backward."""
 
     def instants(self, rows: RowInstants, meshes: MeshBatch) -> RowInstants:
         """What lives beside states and activations; engines add buffers and units that outlive their row."""

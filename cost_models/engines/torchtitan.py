@@ -36,6 +36,9 @@ class Torchtitan(TorchFamily):
     versions = ("0.1", "0.2", "0.3")
     options_type: ClassVar[type[EngineOptions]] = TorchtitanOptions
     default_zero = 3
+    shards_by_unit = True
+    keeps_head = True
+    late_gradients = False  # reserved figures of its users hold them: they are allocated in a stream of their own
     eager_loss = True
     default_scopes = (PER_OP,)
 
