@@ -10,6 +10,8 @@ from cost_models.profiles import profiles_root
 from planner.validation import validate_file
 from planner.validation.calibrate import calibrate, write_scales
 from planner.validation.documents import accuracy_page
+from planner.validation.routing import fit_routing
+from planner.validation.test_page import test_section
 
 
 def main(arguments: list[str]) -> int:
@@ -20,8 +22,10 @@ def main(arguments: list[str]) -> int:
     if "--write-scales" in arguments:
         write_scales(fits)
         report = validate_file(runs)
+    tests = profiles_root() / "published" / "megatron_ci.json"
+    section = test_section(validate_file(tests), fit_routing(tests))
     page = Path(profiles_root()).parent / "docs" / "accuracy.md"
-    page.write_text(accuracy_page(report, fits), encoding="utf-8")
+    page.write_text(accuracy_page(report, fits, section), encoding="utf-8")
     return 0
 
 

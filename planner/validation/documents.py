@@ -32,8 +32,8 @@ SIGNED: Final = frozenset({"step_median_error", "memory_median_error"})
 COUNTS: Final = frozenset({"n", "n_memory", "false_fits", "false_ooms"})
 
 
-def accuracy_page(report: ValidationReport, fits: Sequence[Fit]) -> str:
-    """The page as Markdown."""
+def accuracy_page(report: ValidationReport, fits: Sequence[Fit], tests: str = "") -> str:
+    """The page as Markdown; `tests` is the section on test runs."""
     answer: Any = report.to_json()
     assumed = {"all": answer["assumed"]} | answer["assumed"]["by_source"]
     parts = (
@@ -48,6 +48,7 @@ def accuracy_page(report: ValidationReport, fits: Sequence[Fit]) -> str:
         _ranking(answer["ranking"]),
         "## Fitted scales\n",
         _fits(fits),
+        tests,
         "## Skipped rows\n",
         _skipped(report),
     )

@@ -119,7 +119,7 @@ def _reason(rows: list[Outcome], off_bytes: float) -> str:
         ((min(found), max(found)) for found in peaks.values()), key=lambda ends: ends[1] - ends[0]
     )
     if _in_bounds(low, high) > 1.0:
-        return f"runs on one GPU differ: {low / GIB:.2f} to {high / GIB:.2f} GiB (software of different age)"
+        return f"runs on one GPU differ: {low / GIB:.2f} to {high / GIB:.2f} GiB (other software or routing)"
     resting = [row for row in rows if row.run.number("resident_gib") is not None]
     if not resting:
         return ""
