@@ -23,7 +23,7 @@ MODEL_B := --model deepseek-v3 --cluster dgx-h800:2048 --seq-len 4096 --global-b
 DEMO_A := planner plan $(MODEL_A) --precision bf16 --engine megatron
 DEMO_B := planner plan $(MODEL_B) --precision bf16 --engine megatron
 
-.PHONY: help demo test lint docs bench matrix gpucheck accuracy coverage calibrate clean
+.PHONY: help demo test lint docs bench matrix gpucheck accuracy coverage oracle calibrate clean
 
 help:
 	@echo "make demo   set up the core and plan two well-known models"
@@ -34,6 +34,7 @@ help:
 	@echo "make gpucheck   plans of one GPU beside their predictions, about eight minutes"
 	@echo "make accuracy   predict the published runs and write docs/accuracy.md"
 	@echo "make coverage   read every counted config and write docs/model_coverage.md"
+	@echo "make oracle     predicted memory beside torch's own tracker; writes docs/torch_oracle.md"
 	@echo "make calibrate  the same, after fitting the scales in profiles/efficiency to them"
 	@echo "make clean  remove .venv and every cache"
 
@@ -70,6 +71,9 @@ accuracy: $(VENV)/.stamp-test
 
 coverage: $(VENV)/.stamp-test
 	$(BIN)/python -m planner.validation.coverage
+
+oracle: $(VENV)/.stamp-test
+	$(BIN)/python -m planner.executor.oracle docs/torch_oracle.md
 
 calibrate: $(VENV)/.stamp-test
 	$(BIN)/python -m planner.validation --write-scales
