@@ -34,6 +34,7 @@ CHECKED_PARAMETERS: Final = 50_000_000
 """Modules up to this size are run once, whole and stage by stage, before anything is launched."""
 
 TOLERANCE: Final = 1e-5
+CONTAINERS: Final = (nn.ModuleList, nn.ModuleDict)
 HINTS: Final = ("module", "example_batch", "stages", "tp_plan", "loss")
 
 
@@ -105,13 +106,15 @@ def load_factory(reference: str, seed: int = 0) -> UserModel:
         raise BadInput(
             f"factory {reference:.80} gave {type(found).__name__}; return an nn.Module, alone or as `module`"
         )
-    return UserModel(
-        module,
-        tuple(tuple(group) for group in values.get("stages") or ()),
-        dict(values.get("tp_plan") or {}),
-        values.get("loss"),
-        values.get("example_batch"),
-    )
+    try:
+        stages = tuple(tuple(group) for group in values.get("stages") or ())
+        plan = dict(values.get("tp_plan") or {})
+    except (TypeError, ValueError) as error:
+        raise BadInput(
+            f"factory {reference:.80} gave hints that cannot be used ({str(error)[:100]}); give stages as lists of "
+            "submodule names and tp_plan as a mapping"
+        ) from None
+    return UserModel(module, stages, plan, values.get("loss"), values.get("example_batch"))
 
 
 def factory_violations(reference: str, strategy: Strategy) -> tuple[Violation, ...]:
@@ -174,6 +177,10 @@ def _stage_violations(user: UserModel, strategy: Strategy) -> list[Violation]:
     missing = [name for name in names if name not in held or not name]
     if missing:
         return [Violation("factory_stages", f"stages name {missing[0]!r:.80}, which is no submodule")]
+    lists = [name for name in names if isinstance(user.module.get_submodule(name), CONTAINERS)]
+    if lists:
+        detail = f"stages name {lists[0]:.80}, a list of modules that cannot be called"
+        return [Violation("factory_stages", detail, (f"its entries: {lists[0]:.80}.0 and so on",))]
     outside = [name for name, _ in user.module.named_parameters() if not _within(name, names)]
     if outside:
         return [Violation("factory_stages", f"parameter {outside[0]:.80} is in no stage; name its submodule")]
@@ -188,11 +195,16 @@ def _equal_stages(user: UserModel) -> list[Violation]:
     x = example[0] if isinstance(example, Sequence) else example
     module = user.module.eval()
     with torch.no_grad():
-        expected = _tensor(module(x))
-        for group in user.stages:
-            for name in group:
-                x = module.get_submodule(name)(x)
-        found = _tensor(x)
+        try:
+            expected = _tensor(module(x))
+            for group in user.stages:
+                for name in group:
+                    x = module.get_submodule(name)(x)
+            found = _tensor(x)
+        except Exception as error:  # whatever a user's code raises
+            detail = f"the example batch does not run: {type(error).__name__}: {str(error)[:200]}"
+            nearest = ("an example_batch that the module takes", "stages that take each other's outputs")
+            return [Violation("factory_stages", detail, nearest)]
     module.train()
     if found.shape == expected.shape and torch.allclose(found, expected, rtol=TOLERANCE, atol=TOLERANCE):
         return []

@@ -157,6 +157,9 @@ def _operators(order: RunOrder) -> list[Violation]:
 def _factory(order: RunOrder) -> list[Violation]:
     if not order.options.factory:
         return []
+    if order.options.verify:
+        detail = "a factory's model has no small twin that could be verified"
+        return [Violation("factory_verify", detail, ("--verify without --factory",))]
     from planner.executor.factory import factory_violations
 
     return list(factory_violations(order.options.factory, order.strategy))

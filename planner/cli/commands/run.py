@@ -1,7 +1,8 @@
 """`planner run`: train with a plan on this machine, and compare with its prediction."""
 
+import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,9 @@ _RUN = (
     click.option("--data", metavar="DATA", help=DATA_HELP),
     click.option("--tokenizer", metavar="FILE", help="A tokenizer.json for a text file; default bytes."),
     click.option("--data-dtype", type=OneOf(("uint16", "uint32")), help="Of a .bin file; default uint16."),
-    click.option("--first-sample", type=WholeNumber(0, MAX_COUNT), help="Where a stopped run goes on."),
+    click.option(
+        "--first-sample", type=WholeNumber(0, MAX_COUNT), help="Where the data goes on; weights start anew."
+    ),
     click.option("--factory", metavar="ENTRY", help="package.module:function that builds your own model."),
     click.option("--seed", type=WholeNumber(0, MAX_COUNT), help="Of weights and data; default 0."),
     click.option("--lr", type=Number(1e-12, 1e6), help="Learning rate; default 3e-4."),
@@ -156,6 +159,7 @@ def _train(order: "RunOrder", given: Mapping[str, Any]) -> Answer:
     from planner.executor.run import run_order
 
     report = run_order(order, step_reporter(given["progress"], quiet=given["as_json"]))
+    warn_of_loss([step.loss for step in report.steps])
 
     def show() -> None:
         from planner.render import show_run
@@ -163,6 +167,15 @@ def _train(order: "RunOrder", given: Mapping[str, Any]) -> Answer:
         show_run(_title(order), report.to_json())
 
     return Answer(report.to_json(), show, given["as_json"])
+
+
+def warn_of_loss(losses: Sequence[float]) -> None:
+    """A run that trains on after its loss is lost has ended well for its processes alone."""
+    lost = [step for step, loss in enumerate(losses, 1) if not math.isfinite(loss)]
+    if lost:
+        advice = "lower --lr, or look at the data and the model"
+        what = f"the loss was not finite in {len(lost):,} of {len(losses):,} steps, first in step {lost[0]:,}"
+        sys.stderr.write(f"planner: warning: {what}; {advice}\n")
 
 
 def _verify(order: "RunOrder", given: Mapping[str, Any]) -> Answer:

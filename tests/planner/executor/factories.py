@@ -86,6 +86,21 @@ def incomplete() -> dict[str, Any]:
     return {"module": Model(), "stages": (STAGES[0], STAGES[1][:-1])}
 
 
+def listed() -> dict[str, Any]:
+    """A stage names the list of layers instead of its entries."""
+    return {"module": Model(), "stages": (("table",), ("layers", "head"))}
+
+
+def unfit() -> dict[str, Any]:
+    """An example that the module does not take."""
+    return {**hinted(), "example_batch": torch.zeros(1, 8)}
+
+
+def unlisted() -> dict[str, Any]:
+    """Stages that are no lists."""
+    return {"module": Model(), "stages": 2}
+
+
 def misspelt() -> dict[str, Any]:
     """An unknown hint."""
     return {"module": Model(), "stage": STAGES}

@@ -64,6 +64,8 @@ def test_a_tie_over_two_stages_is_marked_on_both() -> None:
         ("hinted", "tp=2,sp=true", 2, "factory_sp"),
         ("jumping", "pp=2", 2, "factory_stages"),
         ("incomplete", "pp=2", 2, "factory_stages"),
+        ("listed", "pp=2", 2, "factory_stages"),
+        ("unfit", "pp=2", 2, "factory_stages"),
         ("failing", "", 1, "factory"),
     ],
 )
@@ -92,6 +94,7 @@ def test_what_it_can_do_is_not(name: str, strategy: str, devices: int) -> None:
         (f"{HERE}:misspelt", "'stage'"),
         (f"{HERE}:number", "return an nn.Module"),
         (f"{HERE}:failing", "no weights here"),
+        (f"{HERE}:unlisted", "give stages as lists"),
     ],
 )
 def test_wrong_factories_say_what_is_wrong(reference: str, what: str) -> None:

@@ -105,6 +105,10 @@ def test_too_many_processes_for_a_cpu() -> None:
     assert rules("dp=128", devices=128, job={"global_batch": 128}) == {"run_devices"}
 
 
+def test_a_factory_is_not_verified() -> None:
+    assert rules(verify=True, factory="tests.planner.executor.factories:plain") == {"factory_verify"}
+
+
 def test_missing_data() -> None:
     assert rules(data="missing.txt") == {"data"}
 
