@@ -62,7 +62,9 @@ def show_validation(report: Mapping[str, Any]) -> None:
     for name, errors in groups.items():
         made.add_row(plain(name), *(_measure(key, errors.get(key)) for key in keys))
     print_table(console, made, "Predicted against measured")
-    _show_values(console, {"skipped": report["summary"].get("skipped"), **report.get("ranking", {})})
+    tests = report.get("tests", {})
+    scored = {"tests": tests.get("tests"), "tests inside": tests.get("inside")}
+    _show_values(console, {"skipped": report["summary"].get("skipped"), **scored, **report.get("ranking", {})})
 
 
 def _show_values(console: Console, values: Mapping[str, Any]) -> None:

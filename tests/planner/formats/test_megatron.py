@@ -186,3 +186,38 @@ def test_bert_and_t5_heads():
     )
     assert [layer.stack for layer in t5.model.layers].count("encoder") == 3
     assert t5.job.options["job.decoder_seq_len"] == 128
+
+
+def test_options_that_change_what_a_rank_holds():
+    plain = read().job.options
+    assert (plain["engine.deterministic"], plain["engine.softmax_fusion"]) == (False, True)
+    assert (plain["engine.transformer_impl"], plain["engine.grouped_gemm"]) == ("transformer_engine", False)
+    changed = read(
+        **{
+            "deterministic-mode": "true",
+            "transformer-impl": "local",
+            "no-masked-softmax-fusion": "true",
+            "moe-grouped-gemm": "true",
+        }
+    ).job.options
+    assert (changed["engine.deterministic"], changed["engine.softmax_fusion"]) == (True, False)
+    assert (changed["engine.transformer_impl"], changed["engine.grouped_gemm"]) == ("local", True)
+
+
+@pytest.mark.parametrize(
+    ("pp", "limit", "kept"),
+    # 8 GPUs, pp 2: 4 data-parallel ranks run 32 / (4 x 4) = 2 micro-batches
+    [("2", "1", 1), ("2", "0", 2), ("2", "7", 2), ("1", "1", 0)],
+)
+def test_a_deferred_head_waits_for_the_limit_or_the_whole_step(pp: str, limit: str, kept: int):
+    asked = {
+        "pipeline-model-parallel-size": pp,
+        "defer-embedding-wgrad-compute": "true",
+        "wgrad-deferral-limit": limit,
+    }
+    assert read(**asked).job.options["engine.deferred_head_batches"] == kept
+
+
+def test_models_with_images_are_refused_by_name():
+    with pytest.raises(BadInput, match="--img-h 336: models that read images"):
+        read(**{"img-h": "336"})
