@@ -6,6 +6,8 @@ from typing import Final
 from cost_models.errors import IllegalStrategy, Violation
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.job import Precision
+from cost_models.units import format_bytes
+from planner.evaluate import evaluate
 from planner.executor.data import check_file, data_violations
 from planner.executor.request import RunOrder
 
@@ -44,7 +46,7 @@ Check = Callable[[RunOrder], list[Violation]]
 
 def check_run(order: RunOrder, devices: int | None = None) -> None:
     """Raise IllegalStrategy with everything that would not be run as planned, or BadInput for an unusable data file."""
-    found = run_violations(order, devices)
+    found = run_violations(order, devices) or tuple(_host_memory(order, devices))
     if found:
         raise IllegalStrategy(found)
     check_file(order)
@@ -190,6 +192,22 @@ def _devices(order: RunOrder, at_hand: int) -> list[Violation]:
         f"the plan needs {world} processes and no GPU is at hand; {MAX_CPU_PROCESSES} processes run on a CPU"
     )
     return [Violation("run_devices", detail, (f"a plan for {MAX_CPU_PROCESSES} devices or fewer",))]
+
+
+def _host_memory(order: RunOrder, devices: int | None) -> list[Violation]:
+    """Processes on a CPU that need more than the host has would take it down; a GPU only says that it is full."""
+    at_hand = count_devices() if devices is None else devices
+    if at_hand or order.options.verify or order.options.factory:
+        return []
+    prediction = evaluate(order.situation, order.strategy)
+    if prediction.verdict != "does_not_fit":
+        return []
+    memory = prediction.memory
+    detail = (
+        f"a process needs {format_bytes(memory.device_used_bytes)}, its share of this host's memory is "
+        f"{format_bytes(memory.capacity_bytes)}"
+    )
+    return [Violation("run_memory", detail, ("a smaller model or batch", "--verify"))]
 
 
 def _precision(order: RunOrder, at_hand: int) -> list[Violation]:

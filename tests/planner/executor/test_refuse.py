@@ -5,7 +5,7 @@ import pytest
 from cost_models.engines import ENGINES as KINDS_OF_ENGINE
 from cost_models.errors import BadInput, IllegalStrategy
 from planner.executor.refuse import ENGINES, HONOURED_OPTIONS, OTHER_OPTIONS, check_run, run_violations
-from tests.planner.executor.orders import tiny_order
+from tests.planner.executor.orders import LLAMA, tiny_order
 
 
 def rules(*args: object, devices: int = 1, at_hand: int = 0, **kwargs: object) -> set[str]:
@@ -107,6 +107,15 @@ def test_too_many_processes_for_a_cpu() -> None:
 
 def test_a_factory_is_not_verified() -> None:
     assert rules(verify=True, factory="tests.planner.executor.factories:plain") == {"factory_verify"}
+
+
+def test_a_model_beyond_the_hosts_memory_is_not_started() -> None:
+    # 2^20 tokens of width 2^17 are 512 GiB in fp32, before gradients and moments.
+    config = {**LLAMA, "hidden_size": 2**17, "vocab_size": 2**20}
+    with pytest.raises(IllegalStrategy, match=r"run_memory: a process needs .* TiB, its share"):
+        check_run(tiny_order(config=config), 0)
+    check_run(tiny_order(config=config), 1)
+    check_run(tiny_order(config=config, verify=True), 0)
 
 
 def test_missing_data() -> None:
