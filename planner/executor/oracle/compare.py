@@ -16,9 +16,10 @@ HEAD = """\
 Every row runs this project's own training step (model, tensor parallelism, recompute, FSDP2, AdamW) of a Llama at its
 real width as rank 0 of a world of that size. Tensors have no storage and messages no peer
 (`planner/executor/oracle/`), so a laptop holds 70B; `FSDPMemTracker` of torch counts what lives. Two steps run, the
-second is looked at. Four and six layers run, and each phase is a straight line through both; a peak that is made of
-other parts at one depth than at the other is refused. Predictions are those of `planner evaluate` without its 64 MiB of
-workspaces. bf16 with fp32 states, sequences of 8192 tokens, one a micro-batch. `make oracle` writes this file.
+second is looked at. Four and six layers run; each phase, and the backward pass of each unit counted from the nearer
+end, is a straight line through both. A peak that is made of other parts at one depth than at the other is refused.
+Predictions are those of `planner evaluate` without its 64 MiB of workspaces. bf16 with fp32 states, sequences of 8192
+tokens, one a micro-batch. `make oracle` writes this file.
 
 | model | ranks | strategy | batch | predicted, GiB | oracle, GiB | error | phase, predicted | oracle |
 |---|--:|---|--:|--:|--:|--:|---|---|

@@ -7,7 +7,7 @@ from cost_models.errors import BadInput
 from cost_models.specs.model import ModelSpec, Role
 from cost_models.specs.recompute import ALL_LAYERS
 from planner.executor.oracle.measure import Peaks, measure
-from planner.executor.oracle.tracker import TOTAL, OraclePhase
+from planner.executor.oracle.tracker import TOTAL, OraclePhase, Place
 from planner.executor.request import RunOrder
 
 DEPTHS = (4, 6)
@@ -30,7 +30,8 @@ class OraclePeak:
 def oracle_peak(order: RunOrder, depths: tuple[int, int] = DEPTHS, rank: int = 0) -> OraclePeak:
     """The peak of one rank of an order's real program under torch's own memory tracker, extrapolated in the layers.
 
-    Every phase is a straight line through two depths, and the highest line at the model's depth is the peak. Raises
+    Every phase, and the backward pass of every unit counted from the nearer end, is a straight line through two
+    depths, and the highest line at the model's depth is the peak. Raises
     BadInput where the phase that peaks is made of other categories at one depth than at the other, and for models
     and recompute whose layers are not all alike.
     """
@@ -67,17 +68,21 @@ def _peak(low: Peaks, high: Peaks, depths: tuple[int, int], layers: int) -> Orac
     span = depths[1] - depths[0]
     share = (layers - depths[0]) / span if span else 0.0
 
-    def line(phase: OraclePhase, name: str) -> float:
-        first = low[phase].get(name, 0.0)
-        return first + share * (high[phase].get(name, 0.0) - first)
+    def line(place: Place, name: str) -> float:
+        first = low[place].get(name, 0.0)
+        return first + share * (high[place].get(name, 0.0) - first)
 
-    by_phase = {phase: line(phase, TOTAL) for phase in low}
-    phase = max(by_phase, key=lambda each: by_phase[each])
-    names = [{name for name, size in peaks[phase].items() if size} for peaks in (low, high)]
+    totals = {place: line(place, TOTAL) for place in low if place in high}
+    peak = max(totals, key=lambda each: totals[each])
+    by_phase = {
+        phase: max(size for (each, _), size in totals.items() if each is phase) for phase, _ in totals
+    }
+    phase = peak[0]
+    names = [{name for name, size in peaks[peak].items() if size} for peaks in (low, high)]
     if names[0] != names[1]:
         raise BadInput(
             f"the {phase} peak holds {', '.join(sorted(names[0] ^ names[1]))} at one of {depths} layers only; use "
             f"more layers"
         )
-    by_category = {name: line(phase, name) for name in sorted(names[0] - {TOTAL})}
-    return OraclePeak(by_phase[phase], phase, by_category, by_phase, depths)
+    by_category = {name: line(peak, name) for name in sorted(names[0] - {TOTAL})}
+    return OraclePeak(totals[peak], phase, by_category, by_phase, depths)

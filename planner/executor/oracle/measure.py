@@ -10,11 +10,11 @@ from cost_models.errors import BadInput
 from planner.executor import step
 from planner.executor.mesh import build_meshes
 from planner.executor.oracle.fake import fake_rank, really
-from planner.executor.oracle.tracker import OraclePhase, PhaseTracker
+from planner.executor.oracle.tracker import PhaseTracker, Place
 from planner.executor.request import RunOrder
 
-Peaks = Mapping[OraclePhase, Mapping[str, float]]
-"""Bytes by torch's category, and their total, at the peak of each phase."""
+Peaks = Mapping[Place, Mapping[str, float]]
+"""Bytes by torch's category, and their total, at the peak of each phase and unit."""
 
 
 def measure(order: RunOrder, rank: int = 0) -> Peaks:

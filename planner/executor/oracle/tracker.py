@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import nn
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+from torch.distributed.fsdp import FSDPModule
 from torch.optim import Optimizer
 
 TOTAL = "Total"
@@ -19,13 +20,26 @@ class OraclePhase(StrEnum):
     OPTIMIZER_STEP = "optimizer_step"
 
 
+Place = tuple[OraclePhase, int]
+"""A phase, and the unit that a backward pass runs through."""
+
+
 class PhaseTracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
-    """Counts live storages; `peaks` holds, for each phase of the step, bytes by torch's category at its peak."""
+    """Counts live storages; `peaks` holds bytes by torch's category at the peak of each phase of the step.
+
+    A backward pass is told apart by the unit it runs through, counted from the nearer end (-1: the head, 0: the
+    embedding), so that equal places of a shallow and a deep model can be compared.
+    """
 
     def __init__(self, module: nn.Module, optimizer: Optimizer) -> None:
         super().__init__(module, optimizer)
-        self.peaks: dict[OraclePhase, dict[str, float]] = {}
+        self.peaks: dict[Place, dict[str, float]] = {}
         self._went_back = False
+        self._unit = 0
+        units = [each for each in module.modules() if isinstance(each, FSDPModule) and each is not module]
+        self._units = {
+            unit: index if 2 * index < len(units) else index - len(units) for index, unit in enumerate(units)
+        }
 
     def start_step(self) -> None:
         """Forget the last step's peaks."""
@@ -48,6 +62,7 @@ class PhaseTracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
 
         def outer(*args: Any, **kwargs: Any) -> None:
             self._went_back = True
+            self._unit = self._units.get(fsdp_mod, 0)
             inner(*args, **kwargs)
 
         return outer
@@ -62,8 +77,9 @@ class PhaseTracker(FSDPMemTracker):  # type: ignore[no-untyped-call]
 
     def _update_peak_stats(self, peak_state: Any) -> None:
         phase = self._phase()
+        place = (phase, self._unit if phase is OraclePhase.BACKWARD else 0)
         for snapshot in self._curr_mem_snap.values():
-            highest = self.peaks.get(phase)
+            highest = self.peaks.get(place)
             if highest is None or highest[TOTAL] < snapshot[TOTAL]:
                 named = {getattr(key, "value", key): float(size) for key, size in snapshot.items()}
-                self.peaks[phase] = named
+                self.peaks[place] = named
