@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from planner.plan import finite
 
@@ -16,21 +16,27 @@ Event = Mapping[str, Any]
 
 
 class EventWriter:
-    """Appends events; every line is there when `write` returns. Ranks other than the first write nothing."""
+    """Writes events; every line is there when `write` returns. Ranks other than the first have no writer.
 
-    def __init__(self, run_dir: Path, *, writes: bool) -> None:
-        self._file = (run_dir / EVENTS_FILE).open("a", encoding="utf-8") if writes else None
+    A restart goes on in the file of the attempt before it; a new run begins it anew. `copy` gets every line too: what
+    a run shows that no launcher of ours follows.
+    """
+
+    def __init__(self, run_dir: Path, *, attempt: int = 0, copy: TextIO | None = None) -> None:
+        self._file = (run_dir / EVENTS_FILE).open("a" if attempt else "w", encoding="utf-8")
+        self._copy = copy
 
     def write(self, event: Event) -> None:
         """One line."""
-        if self._file is not None:
-            self._file.write(json.dumps(finite(dict(event)), allow_nan=False) + "\n")
-            self._file.flush()
+        line = json.dumps(finite(dict(event)), allow_nan=False) + "\n"
+        for file in (self._file, self._copy):
+            if file is not None:
+                file.write(line)
+                file.flush()
 
     def close(self) -> None:
         """No more events."""
-        if self._file is not None:
-            self._file.close()
+        self._file.close()
 
 
 class EventReader:

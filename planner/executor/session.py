@@ -1,6 +1,7 @@
 """What one rank does from joining the process group to leaving it: train and report, or verify."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -10,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from planner.executor.events import EventWriter
+from planner.executor.events import Event, EventWriter
 from planner.executor.memory import MemoryMeter, MemorySample
 from planner.executor.precision import compute_dtype
 from planner.executor.profiling import Profiler
@@ -18,7 +19,9 @@ from planner.executor.report import StepRecord
 from planner.executor.request import RunOrder
 from planner.executor.step import StepResult, Trainer
 from planner.executor.timeouts import set_timeouts, start_timeout_s, step_timeout_s
+from planner.executor.torch_names import GATHER
 from planner.executor.verify import compare_with_one_process
+from planner.executor.worker import LAUNCHER_PID
 
 
 def train(order: RunOrder, run_dir: Path) -> None:
@@ -34,8 +37,9 @@ def train(order: RunOrder, run_dir: Path) -> None:
                 result = trainer.train_step()
                 profiler.end_step()
                 record = gather_step(step, result, meter.sample(), device)
-                writer.write(record.to_event() | {"attempt": attempt(), "unit": order.unit})
-        writer.write(
+                tell(writer, record.to_event() | {"attempt": attempt(), "unit": order.unit})
+        tell(
+            writer,
             {
                 "event": "end",
                 "attempt": attempt(),
@@ -44,7 +48,7 @@ def train(order: RunOrder, run_dir: Path) -> None:
                 "torch": torch.__version__,
                 "position": trainer.sampler.state(),
                 "profiles": profiler.summaries(),
-            }
+            },
         )
 
 
@@ -54,7 +58,7 @@ def verify(order: RunOrder, run_dir: Path) -> None:
         outcome = compare_with_one_process(order, run_dir, device)
         values = {"loss": outcome.loss, "gradients": outcome.gradients, "parameters": outcome.parameters}
         more = {"steps": outcome.steps, "worst": dict(outcome.worst), "attempt": attempt()}
-        writer.write({"event": "verified", **values, **more})
+        tell(writer, {"event": "verified", **values, **more})
 
 
 @contextmanager
@@ -75,13 +79,23 @@ def process_group(order: RunOrder) -> Iterator[torch.device]:
 
 
 @contextmanager
-def event_writer(run_dir: Path) -> Iterator[EventWriter]:
-    """The writer of this rank's events; only rank 0 has something to write to."""
-    writer = EventWriter(run_dir, writes=dist.get_rank() == 0)
+def event_writer(run_dir: Path) -> Iterator[EventWriter | None]:
+    """The writer of rank 0, none on the others; what a script started shows its events itself."""
+    if dist.get_rank() != 0:
+        yield None
+        return
+    copy = None if LAUNCHER_PID in os.environ else sys.stdout
+    writer = EventWriter(run_dir, attempt=attempt(), copy=copy)
     try:
         yield writer
     finally:
         writer.close()
+
+
+def tell(writer: EventWriter | None, event: Event) -> None:
+    """Write an event where this rank has a writer."""
+    if writer is not None:
+        writer.write(event)
 
 
 def attempt() -> int:
@@ -114,6 +128,6 @@ def gather_step(step: int, result: StepResult, memory: MemorySample, device: tor
 def all_rows(own: Tensor) -> list[list[float]]:
     """The row of every rank; collective."""
     rows = own.new_empty(dist.get_world_size() * own.numel())
-    dist.all_gather_into_tensor(rows, own)
+    GATHER(rows, own)
     found: list[list[float]] = rows.view(-1, own.numel()).tolist()
     return found

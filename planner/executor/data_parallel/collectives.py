@@ -7,9 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-# torch 2.13 renamed the one-tensor forms; earlier releases know only the old names.
-_GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-_REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+from planner.executor.torch_names import GATHER, REDUCE_SCATTER
 
 
 def shard_of(flat: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -30,12 +28,12 @@ def reduce_scatter(flat: Tensor, group: dist.ProcessGroup) -> Any:
     """
     if dist.get_backend(group) == dist.Backend.GLOO:
         return all_reduce(flat, group)
-    return _REDUCE_SCATTER(shard_of(flat, group), flat, group=group, async_op=True)
+    return REDUCE_SCATTER(shard_of(flat, group), flat, group=group, async_op=True)
 
 
 def all_gather(flat: Tensor, group: dist.ProcessGroup) -> Any:
     """Start filling a flat tensor from every rank's own share of it; returns the work to wait for."""
-    return _GATHER(flat, shard_of(flat, group), group=group, async_op=True)
+    return GATHER(flat, shard_of(flat, group), group=group, async_op=True)
 
 
 def gather_rows(local: Tensor, rows: int, group: dist.ProcessGroup) -> Tensor:

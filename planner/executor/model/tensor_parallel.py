@@ -14,12 +14,10 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
+from planner.executor.torch_names import GATHER, REDUCE_SCATTER
+
 SEQUENCE_DIM = 1
 """Dimension of the positions in [B, S, H]."""
-
-# torch 2.13 renamed the one-tensor forms; earlier releases know only the old names.
-_GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-_REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ def all_gather_sequence(x: Tensor, group: dist.ProcessGroup) -> Tensor:
     """[B, S / tp, ...] of every rank as [B, S, ...]."""
     size = group.size()
     gathered = x.new_empty((size * x.shape[0], *x.shape[1:]))
-    _GATHER(gathered, x.contiguous(), group=group)
+    GATHER(gathered, x.contiguous(), group=group)
     if x.shape[0] == 1:  # ranks are already in order along the positions
         return gathered.view(1, size * x.shape[1], *x.shape[2:])
     return gathered.view(size, *x.shape).transpose(0, 1).reshape(x.shape[0], -1, *x.shape[2:])
@@ -115,7 +113,7 @@ def reduce_scatter_sequence(x: Tensor, group: dist.ProcessGroup) -> Tensor:
     length = x.shape[SEQUENCE_DIM] // size
     by_rank = x.reshape(batch, size, length, *x.shape[2:]).transpose(0, 1).contiguous()
     out = x.new_empty((batch, length, *x.shape[2:]))
-    _REDUCE_SCATTER(out, by_rank.view(size * batch, length, *x.shape[2:]), group=group)
+    REDUCE_SCATTER(out, by_rank.view(size * batch, length, *x.shape[2:]), group=group)
     return out
 
 
