@@ -62,9 +62,7 @@ class Situation:
         return step_model_flops(self.model, self.job)
 
 
-def resolve(
-    model: ModelInput, cluster: ClusterInput, job: JobRequest, reader: Reader = "auto"
-) -> Situation:
+def resolve(model: ModelInput, cluster: ClusterInput, job: JobRequest, reader: Reader = "auto") -> Situation:
     """Resolve the three inputs; raises BadInput naming what is wrong. `reader` says who may read a config."""
     return situate(resolve_model(model, reader), resolve_cluster(cluster), job)
 

@@ -38,7 +38,9 @@ class Torchtitan(TorchFamily):
     default_zero = 3
     shards_by_unit = True
     keeps_head = True
-    late_gradients = False  # reserved figures of its users hold them: they are allocated in a stream of their own
+    late_gradients = (
+        False  # reserved figures of its users hold them: they are allocated in a stream of their own
+    )
     eager_loss = True
     default_scopes = (PER_OP,)
 

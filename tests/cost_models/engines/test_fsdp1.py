@@ -39,7 +39,9 @@ def gathered(of, mesh):
     """Blocks of 1e9 parameters, 2e8 in the embedding and 3e8 in the head: one root unit of 5e8."""
     elements = np.array([[2e8], [1e9], [3e8], [3e8]])
     zeros = np.zeros_like(elements)
-    return of.engine.instants(RowInstants(elements, zeros, zeros, (0, 1, 1, 3), elements), mesh).gathered[:, 0]
+    return of.engine.instants(RowInstants(elements, zeros, zeros, (0, 1, 1, 3), elements), mesh).gathered[
+        :, 0
+    ]
 
 
 def test_two_units_are_in_flight_beside_the_root(make_situation, make_mesh):
