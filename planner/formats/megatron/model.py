@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from cost_models.errors import BadInput
-from cost_models.operators import Embedding, LmHead, Norm
+from cost_models.operators import LmHead, Norm
 from cost_models.operators.base import Operator
 from cost_models.operators.embedding import EMBEDDING_TIE, IdleWeights
 from cost_models.operators.loss import CrossEntropy
@@ -12,7 +12,9 @@ from cost_models.readers.blocks.attention import attention_sublayer
 from cost_models.readers.blocks.feed_forward import feed_forward_sublayer
 from cost_models.readers.blocks.layers import runs
 from cost_models.readers.blocks.mamba import mamba_sublayer
-from cost_models.readers.blocks.stream import HEAD_TIE, Builder, Stream, chain, column, head, replicated
+from cost_models.readers.blocks.stream import HEAD_TIE, Builder, Stream, chain, head, replicated
+from cost_models.readers.huggingface.common import Decoder
+from cost_models.readers.huggingface.deepseek import mtp_operators
 from cost_models.specs.model import Layer, ModelSpec, Role
 from planner.formats.megatron.arguments import Arguments, layer_pattern
 from planner.formats.megatron.encoder_decoder import encoder_decoder
@@ -45,10 +47,19 @@ def _decoder(arguments: Arguments, program: str, name: str) -> ModelSpec:
     """One stack of blocks between a table and a head."""
     stream, vocab = stream_of(arguments), vocabulary(arguments, program)
     builders, order = _blocks(arguments, program, stream)
-    tied = not arguments.flag("untie-embeddings-and-output-weights")
+    decoder = Decoder(
+        name=name,
+        hidden=stream.hidden,
+        layers=len(order),
+        vocab=vocab,
+        heads=arguments.whole("num-attention-heads"),
+        kv_heads=attention_heads(arguments),
+        max_seq_len=arguments.whole("max-position-embeddings", arguments.whole("seq-length", 1)),
+        tied=not arguments.flag("untie-embeddings-and-output-weights"),
+    )
     mtp = arguments.whole("mtp-num-layers", 0, low=0)
-    table_tie = EMBEDDING_TIE if tied or mtp else ""
-    head_tie = EMBEDDING_TIE if tied else (HEAD_TIE if mtp else "")
+    table_tie = EMBEDDING_TIE if mtp else decoder.embedding_tie
+    head_tie = decoder.embedding_tie or (HEAD_TIE if mtp else "")
     last = (
         _masked_head(arguments, stream, vocab, head_tie)
         if program == "bert"
@@ -60,7 +71,7 @@ def _decoder(arguments: Arguments, program: str, name: str) -> ModelSpec:
         "head": last,
     }
     if mtp:
-        operators["mtp"] = _prediction_layer(stream, vocab, head_tie, builders[order[-1]])
+        operators["mtp"] = mtp_operators(stream, decoder, builders[order[-1]])
     prediction = (Layer(kind="mtp", role=Role.MTP, count=mtp),) if mtp else ()
     return ModelSpec(
         name=name,
@@ -74,12 +85,12 @@ def _decoder(arguments: Arguments, program: str, name: str) -> ModelSpec:
         kinds=kinds_of(operators, stream.hidden, ("mtp", "head")),
         vocab_size=vocab,
         hidden_size=stream.hidden,
-        num_attention_heads=arguments.whole("num-attention-heads"),
-        num_kv_heads=attention_heads(arguments),
+        num_attention_heads=decoder.heads,
+        num_kv_heads=decoder.kv_heads,
         num_experts=arguments.whole("num-experts", 0, low=0),
         num_experts_per_token=moe_shape(arguments).top_k if arguments.has("num-experts") else 0,
-        max_seq_len=arguments.whole("max-position-embeddings", arguments.whole("seq-length", 1)),
-        tied_embeddings=tied,
+        max_seq_len=decoder.max_seq_len,
+        tied_embeddings=decoder.tied,
         reader="megatron",
     )
 
@@ -149,24 +160,3 @@ def _masked_head(arguments: Arguments, stream: Stream, vocab: int, tie: str) -> 
         LmHead(name="logits", inputs=("transform_norm",), vocab_size=vocab, width=hidden, tie=tie, bias=True),
         CrossEntropy(name="loss", inputs=("logits",), vocab_size=vocab),
     )
-
-
-def _prediction_layer(
-    stream: Stream, vocab: int, head_tie: str, block: tuple[Builder, ...]
-) -> tuple[Operator, ...]:
-    """One multi-token-prediction layer: two norms, a 2h to h linear, a block like the last one, a norm."""
-    before: tuple[Operator, ...] = (
-        Embedding(name="mtp_embedding", vocab_size=vocab, width=stream.hidden, tie=EMBEDDING_TIE),
-        stream.normalise("enorm", "mtp_embedding"),
-        stream.normalise("hnorm", "x"),
-        column("eh_proj", "mtp_input", 2 * stream.hidden, stream.hidden),
-    )
-    inside = chain(*block, source="eh_proj")
-    after: tuple[Operator, ...] = (
-        stream.normalise("shared_head_norm", inside[-1].name),
-        LmHead(
-            name="logits", inputs=("shared_head_norm",), vocab_size=vocab, width=stream.hidden, tie=head_tie
-        ),
-        CrossEntropy(name="loss", inputs=("logits",), vocab_size=vocab),
-    )
-    return (*before, *inside, *after)
