@@ -37,11 +37,6 @@ class TensorParallel:
         return self.mesh.get_group()
 
     @property
-    def sequence_size(self) -> int:
-        """Ways in which the positions are divided outside tensor-parallel regions."""
-        return self.size if self.sequence else 1
-
-    @property
     def splits_sequence(self) -> bool:
         """Whether a rank holds a slice of the positions outside tensor-parallel regions."""
         return self.sequence and self.size > 1

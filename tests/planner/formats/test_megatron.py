@@ -1,12 +1,17 @@
 """Megatron-LM arguments in their three written forms, and what they come to."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from cost_models.errors import BadInput
 from cost_models.specs.counts import count_parameters
 from cost_models.specs.job import Precision
+from planner.formats import megatron
 from planner.formats.megatron import arguments_of_mapping, arguments_of_text, read_megatron
 from planner.formats.megatron.arguments import layer_pattern
+from planner.formats.megatron.known import IGNORED, KNOWN, REFUSED
 from planner.formats.megatron.strategy import layout_stages
 
 GPT = {
@@ -169,6 +174,14 @@ def test_unknown_arguments_are_listed_with_the_one_they_may_be():
     settings = read(tensor_model_paralel_size=2)
     assert any("--tensor-model-paralel-size" in hint for hint in settings.unknown)
     assert any("tensor-model-parallel-size" in hint for hint in settings.unknown)
+
+
+def test_arguments_called_known_are_read_and_the_lists_are_apart():
+    package = Path(megatron.__file__).parent
+    code = "".join(path.read_text(encoding="utf-8") for path in package.glob("*.py") if path.stem != "known")
+    assert not [name for name in KNOWN if name not in re.findall(r"[a-z0-9][a-z0-9-]+", code)]
+    assert not KNOWN & IGNORED
+    assert not (KNOWN | IGNORED) & set(REFUSED)
 
 
 def test_bert_and_t5_heads():
