@@ -106,7 +106,10 @@ def axis_values(
         "dp_replicate": ways if max(space.zero) >= 2 else (1,),
         "schedule": schedules,
     }
-    return {name: restrictions.allowed(name, found) for name, found in values.items()}
+    wide = dict.fromkeys(("tp", "cp", "pp", "etp", "dp_replicate"), ways) | {
+        "mbs": divisors(job.global_batch)
+    }
+    return {name: restrictions.allowed(name, found, wide.get(name, ())) for name, found in values.items()}
 
 
 def _micro_batches(facts: Facts) -> tuple[int, ...]:

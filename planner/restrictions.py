@@ -1,8 +1,12 @@
-"""Pins and bans: what a user fixes and forbids, checked by name and value before the search."""
+"""Pins and bans: what a user fixes, allows and forbids, checked by name and value before the search.
+
+A pin names one value (`tp=8`), several (`mbs=1,2,4`) or a range with both ends included (`tp=1..8`, `dp=16..`); a ban
+the same. A single pinned value is tried even where the search would not have looked.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from cost_models.errors import BadInput
@@ -12,6 +16,7 @@ from cost_models.specs.recompute import ALL_LAYERS, Recompute, parse_recompute
 from cost_models.suggest import did_you_mean
 
 _WHOLE: Final = re.compile(r"[0-9]{1,9}")
+MAX_VALUE: Final = 999_999_999
 RECOMPUTE_KINDS: Final = ("none", "selective", "full")
 SEARCHED = (
     "tp",
@@ -31,36 +36,57 @@ SEARCHED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Restrictions:
-    """Pinned value per key, and banned (key, value) pairs; values as integers, recompute parsed."""
+class Values:
+    """Whole numbers as closed ranges; a single value is a range of one."""
 
-    pins: Mapping[str, int]
-    bans: frozenset[tuple[str, int]]
+    ranges: tuple[tuple[int, int], ...]
+
+    def __contains__(self, value: int) -> bool:
+        return any(low <= value <= high for low, high in self.ranges)
+
+    @property
+    def single(self) -> tuple[int, ...]:
+        """Values that were named one by one."""
+        return tuple(low for low, high in self.ranges if low == high)
+
+
+@dataclass(frozen=True, slots=True)
+class Restrictions:
+    """Values that each axis may and may not have; values as integers, recompute parsed."""
+
+    pins: Mapping[str, Values] = field(default_factory=dict)
+    bans: Mapping[str, Values] = field(default_factory=dict)
     recompute: Recompute | None = None
     banned_recompute: frozenset[str] = frozenset()
 
     def takes(self, key: str, value: int) -> bool:
         """Whether an axis may have a value."""
-        return self.pins.get(key, value) == value and (key, value) not in self.bans
+        pinned = key not in self.pins or value in self.pins[key]
+        return pinned and not (key in self.bans and value in self.bans[key])
 
-    def allowed(self, key: str, values: Iterable[int]) -> tuple[int, ...]:
-        """The allowed values of an axis; a pinned value outside the usual ones is tried all the same."""
-        found = (self.pins[key],) if key in self.pins else tuple(values)
-        return tuple(value for value in found if (key, value) not in self.bans)
+    def allowed(self, key: str, usual: Iterable[int], wide: Iterable[int] = ()) -> tuple[int, ...]:
+        """The allowed values of an axis, rising: of the usual ones, or where it is pinned those named one by one and
+        of `wide` those in a named range."""
+        found = set(usual)
+        if key in self.pins:
+            found |= {*wide, *self.pins[key].single}
+        return tuple(value for value in sorted(found) if self.takes(key, value))
 
-    def scopes(self, values: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
-        """Recompute bases to try."""
+    def scopes(
+        self, values: tuple[tuple[str, ...], ...], full_recompute: bool = False
+    ) -> tuple[tuple[str, ...], ...]:
+        """Recompute bases to try; `full_recompute` says that the search keeps `needs_full` on base ()."""
         if self.recompute is not None:
             return (self.recompute.scopes,)
+        bare = "none" not in self.banned_recompute or (full_recompute and self.needs_full)
         kept = tuple(s for s in values if not ("selective" in self.banned_recompute and s))
-        return tuple(s for s in kept if not ("none" in self.banned_recompute and not s)) or kept
+        return tuple(s for s in kept if s or bare)
 
     def takes_recompute(self, recompute: Recompute) -> bool:
         """Whether pins and bans leave a recompute."""
         if self.recompute is not None:
             return recompute == self.recompute
-        kind = "selective" if recompute.scopes else "full" if recompute.full else "none"
-        return kind not in self.banned_recompute
+        return recompute_kind(recompute) not in self.banned_recompute
 
     @property
     def may_recompute_fully(self) -> bool:
@@ -68,38 +94,70 @@ class Restrictions:
         return self.recompute is None and "full" not in self.banned_recompute
 
     @property
+    def needs_full(self) -> bool:
+        """Whether meshes without selective recompute must recompute at least one layer in full."""
+        return self.may_recompute_fully and "none" in self.banned_recompute
+
+    @property
     def all_recomputed(self) -> bool:
         """Whether recompute=full is pinned."""
         return self.recompute is not None and self.recompute.full == ALL_LAYERS
 
 
+def recompute_kind(recompute: Recompute) -> str:
+    """`none`, `selective` or `full`, as bans name them."""
+    full = any(recompute.full) if isinstance(recompute.full, tuple) else recompute.full
+    return "selective" if recompute.scopes else "full" if full else "none"
+
+
 def read_restrictions(pins: Mapping[str, object], bans: Iterable[str]) -> Restrictions:
     """Pins and bans from the search request; raises BadInput for unknown keys and values."""
-    numbers = {key: _number(key, value, "/search/pins") for key, value in pins.items() if key != "recompute"}
-    recompute = None
-    if "recompute" in pins:
-        recompute = parse_recompute(str(pins["recompute"]))
-        if recompute.full not in (0, ALL_LAYERS):
-            raise BadInput(
-                f"recompute={pins['recompute']} cannot be pinned; pin none, selective, selective:scopes or full, and "
-                "evaluate full:K as a strategy",
-                pointer="/search/pins/recompute",
-            )
-    banned: set[tuple[str, int]] = set()
+    numbers = {key: _values(key, value, "/search/pins") for key, value in pins.items() if key != "recompute"}
+    recompute = _pinned_recompute(str(pins["recompute"])) if "recompute" in pins else None
+    banned: dict[str, Values] = {}
     banned_recompute: set[str] = set()
     for ban in bans:
         key, _, value = ban.partition("=")
         if key == "recompute":
-            banned_recompute.add(_recompute_ban(value))
+            banned_recompute |= {_recompute_ban(part) for part in value.split(",")}
         else:
-            banned.add((key, _number(key, value, "/search/bans")))
+            more = _values(key, value, "/search/bans").ranges
+            banned[key] = Values((*(banned[key].ranges if key in banned else ()), *more))
     recompute = _recompute_left(recompute, banned_recompute)
-    return Restrictions(numbers, frozenset(banned), recompute, frozenset(banned_recompute))
+    _check_something_left(numbers, banned)
+    return Restrictions(numbers, banned, recompute, frozenset(banned_recompute))
+
+
+def _check_something_left(pins: Mapping[str, Values], bans: Mapping[str, Values]) -> None:
+    """Raises BadInput where every value that was named one by one is banned too."""
+    for key, values in pins.items():
+        if values.single and len(values.single) == len(values.ranges) and key in bans:
+            left = [value for value in values.single if value not in bans[key]]
+            if not left:
+                named = ", ".join(_shown(key, value) for value in values.single)
+                raise BadInput(
+                    f"{key}={named} is pinned and banned; drop one of the two", pointer="/search/bans"
+                )
+
+
+def _shown(key: str, value: int) -> str:
+    return SCHEDULES[value].value if key == "schedule" else str(value)
+
+
+def _pinned_recompute(text: str) -> Recompute:
+    recompute = parse_recompute(text)
+    if recompute.full not in (0, ALL_LAYERS):
+        raise BadInput(
+            f"recompute={text:.60} cannot be pinned; pin none, selective, selective:scopes or full, and "
+            "evaluate full:K as a strategy",
+            pointer="/search/pins/recompute",
+        )
+    return recompute
 
 
 def _recompute_left(pinned: Recompute | None, banned: set[str]) -> Recompute | None:
     """What is fixed once the bans have spoken; raises BadInput where they leave nothing."""
-    kind = None if pinned is None else "full" if pinned.full else "selective" if pinned.scopes else "none"
+    kind = None if pinned is None else recompute_kind(pinned)
     if kind in banned:
         raise BadInput(f"recompute={kind} is pinned and banned; drop one of the two", pointer="/search/bans")
     if banned >= set(RECOMPUTE_KINDS):
@@ -118,8 +176,8 @@ def _recompute_ban(value: str) -> str:
     return value
 
 
-def _number(key: str, value: object, pointer: str) -> int:
-    """An axis value as an integer."""
+def _values(key: str, value: object, pointer: str) -> Values:
+    """The values of an axis that a pin or ban names."""
     if key not in SEARCHED:
         known = ", ".join(SEARCHED)
         raise BadInput(
@@ -128,6 +186,27 @@ def _number(key: str, value: object, pointer: str) -> int:
             allowed=SEARCHED,
         )
     text = str(value).strip().lower()
+    return Values(tuple(_range(key, part.strip(), pointer) for part in text.split(",")))
+
+
+def _range(key: str, text: str, pointer: str) -> tuple[int, int]:
+    """One value, or `low..high` with either end left out, as a closed range."""
+    low_text, dots, high_text = text.partition("..")
+    if not dots or key in ("schedule", "sp"):
+        value = _number(key, text, pointer)
+        return value, value
+    low = _number(key, low_text, pointer) if low_text else 0
+    high = _number(key, high_text, pointer) if high_text else MAX_VALUE
+    if low > high or not (low_text or high_text):
+        raise BadInput(
+            f"{key}={text:.60} is an empty range; write the lower end first, as in {key}=1..8",
+            pointer=pointer,
+        )
+    return low, high
+
+
+def _number(key: str, text: str, pointer: str) -> int:
+    """An axis value as an integer."""
     if key == "schedule":
         names = tuple(s.value for s in ScheduleName)
         if text not in names:
@@ -142,7 +221,8 @@ def _number(key: str, value: object, pointer: str) -> int:
     low = 0 if key == "zero" else 1
     if not _WHOLE.fullmatch(text) or int(text) < low:
         raise BadInput(
-            f"{key}={text:.60} is not a whole number from {low} to 999,999,999; use for example {key}=2",
+            f"{key}={text:.60} is not a whole number from {low} to {MAX_VALUE:,} (or a range such as {key}=1..8); "
+            f"use for example {key}=2",
             pointer=pointer,
         )
     return int(text)

@@ -123,3 +123,24 @@ def test_no_stage_ends_after_a_kind_that_forbids_it(make_situation):
         evaluate(whole, parse_strategy("pp=2"))
     assert evaluate(whole, parse_strategy("tp=2,pp=1")).verdict == "fits"
     assert all(set(batch.pp.tolist()) == {1} for batch in candidates(whole).batches)
+
+
+def test_ranges_and_lists_of_pins_and_bans(small):
+    """Of 12 devices tp may be 1, 2, 3, 4, 6 or 12, of which the search itself tries those of a node, up to 8."""
+    found = candidates(
+        small, {"tp": "2..12", "mbs": "1,2", "dp": "2.."}, ("pp=3..4", "zero=2..", "cp=5..5,6")
+    )
+    tried = {
+        axis: {n for batch in found.batches for n in getattr(batch, axis).tolist()} for axis in ("dp", "mbs")
+    }
+    assert found.space["tp"] == [2, 3, 4, 6, 12]
+    assert tried["mbs"] == {1, 2}
+    assert min(tried["dp"]) >= 2
+    assert not {3, 4} & set(found.space["pp"])
+    assert not {6} & set(found.space["cp"])
+
+
+@pytest.mark.parametrize("value", ["8..2", "..", "1..x", "1,", "1..2..3"])
+def test_ranges_that_say_nothing_are_refused(value):
+    with pytest.raises(BadInput, match="tp="):
+        read_restrictions({"tp": value}, ())
