@@ -6,8 +6,8 @@ from collections.abc import Callable
 import numpy as np
 
 from planner.candidates import Candidates, enumerate_candidates
-from planner.errors import UnsupportedObjective
 from planner.evaluate import Context, evaluate_many
+from planner.objectives import StepOracle, plan_for
 from planner.plan import Certificate, PlanResult, Prediction, Progress
 from planner.relax import relaxations
 from planner.request import SearchRequest
@@ -20,17 +20,26 @@ ROUNDING = 1e-9
 """The search closes a gap smaller by this share, so that a certificate computed from rounded seconds keeps the gap."""
 
 
-def make_plan(
-    situation: Situation, search: SearchRequest, on_progress: Callable[[Progress], None] | None = None
+Report = Callable[[Progress], None]
+
+
+def make_plan(situation: Situation, search: SearchRequest, on_progress: Report | None = None) -> PlanResult:
+    """The best strategy for the objective with a certificate, alternatives, or why nothing fits."""
+    report = on_progress or (lambda progress: None)
+    if search.objective == "step_time":
+        return fastest_plan(situation, search, report)
+    return plan_for(situation, search, StepOracle(fastest_plan, least_step_s), report)
+
+
+def fastest_plan(
+    situation: Situation, search: SearchRequest, report: Report, *, explain: bool = True
 ) -> PlanResult:
-    """The best strategy of the declared space with a certificate, alternatives, or why nothing fits."""
-    if search.objective != "step_time":
-        raise UnsupportedObjective(search.objective)
+    """The plan with the least step of the declared space; `explain` also looks for what would help where none fits."""
     started = time.monotonic()
     context = Context.of(situation, allow_at_risk=search.allow_at_risk)
     restrictions = read_restrictions(search.pins, search.bans)
     candidates = enumerate_candidates(situation.engine, context.facts, restrictions)
-    state = _search(context, candidates, restrictions, search, on_progress or (lambda progress: None))
+    state = _searcher(context, restrictions, search, report).run(candidates.batches)
     best, alternatives = _predictions(situation, state, search.top_k)
     if best is not None:
         verify(context, best)
@@ -40,17 +49,21 @@ def make_plan(
         return PlanResult(status, best, alternatives, certificate)
     if status == "unknown":
         return PlanResult(status, None, (), certificate, reason=_stopped(search, state))
-    reason, changes = relaxations(situation, candidates, search)
+    reason, changes = relaxations(situation, candidates, search) if explain else ("", ())
     return PlanResult(status, None, (), certificate, changes, reason)
 
 
-def _search(
-    context: Context,
-    candidates: Candidates,
-    restrictions: Restrictions,
-    search: SearchRequest,
-    on_progress: Callable[[Progress], None],
-) -> SearchState:
+def least_step_s(situation: Situation, search: SearchRequest) -> float:
+    """A step time in seconds that no layout beats, without solving anything; infinite where none fits or is legal."""
+    context = Context.of(situation, allow_at_risk=search.allow_at_risk)
+    restrictions = read_restrictions(search.pins, search.bans)
+    candidates = enumerate_candidates(situation.engine, context.facts, restrictions)
+    return _searcher(context, restrictions, search, lambda progress: None).least_bound_s(candidates.batches)
+
+
+def _searcher(
+    context: Context, restrictions: Restrictions, search: SearchRequest, report: Report
+) -> SpaceSearch:
     space = context.situation.engine.space(context.facts.model, context.facts.job)
     rule = RecomputeRule(
         free=restrictions.may_recompute_fully and space.full_recompute,
@@ -59,8 +72,7 @@ def _search(
         scopes=context.facts.model.recompute_scopes,
     )
     limits = SearchLimits(search.gap * (1.0 - ROUNDING), float(search.max_seconds), search.seed, search.top_k)
-    runner = SpaceSearch(context.pricer, rule, limits, on_progress)
-    return runner.run(candidates.batches)
+    return SpaceSearch(context.pricer, rule, limits, report)
 
 
 def _predictions(

@@ -155,10 +155,13 @@ class Certificate:
     meshes_open: int
     space: Mapping[str, object]
     wall_s: float
+    proof: Mapping[str, object] | None = None
+    """The certificate of an objective other than step time, in its own unit (planner/objectives/proof.py)."""
 
     def to_json(self) -> dict[str, object]:
         """The contract's certificate object."""
-        return {
+        proof = {} if self.proof is None else {"proof": dict(self.proof)}
+        return proof | {
             "objective": self.objective,
             "lower_bound_s": self.lower_bound_s,
             "gap": self.gap,
@@ -196,17 +199,27 @@ class PlanResult:
     certificate: Certificate
     relaxations: tuple[Relaxation, ...] = ()
     reason: str = ""
+    changes: Mapping[str, int | float] = field(default_factory=dict)
+    """What the best plan's request has other than the one asked (devices, global_batch, seq_len, reserve_bytes)."""
+    run: Mapping[str, object] | None = None
+    """Days, cost and energy of the run, where its length was stated (planner/objectives/run.py)."""
 
     def to_json(self) -> dict[str, object]:
         """The contract's plan object."""
-        return {
-            "status": self.status,
-            "best": self.best.to_json() if self.best else None,
-            "alternatives": [a.to_json() for a in self.alternatives],
-            "certificate": self.certificate.to_json(),
-            "relaxations": [r.to_json() for r in self.relaxations],
-            "reason": self.reason,
-        }
+        run = {} if self.run is None else {"run": dict(self.run)}
+        changes = {"changes": dict(self.changes)} if self.changes else {}
+        return (
+            run
+            | changes
+            | {
+                "status": self.status,
+                "best": self.best.to_json() if self.best else None,
+                "alternatives": [a.to_json() for a in self.alternatives],
+                "certificate": self.certificate.to_json(),
+                "relaxations": [r.to_json() for r in self.relaxations],
+                "reason": self.reason,
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True)

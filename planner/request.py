@@ -50,10 +50,42 @@ ModelInput = Annotated[HuggingFaceModel | LayersModel | CatalogModel, Field(disc
 ClusterInput = Annotated[PresetCluster | SpecCluster, Field(discriminator="kind")]
 
 
-class SearchRequest(Frozen):
-    """How to search: what is fixed, what is forbidden, how long, how close."""
+Positive = Annotated[StrictFloat | StrictInt, Field(gt=0, le=1e30)]
+NotNegative = Annotated[StrictFloat | StrictInt, Field(ge=0, le=1e30)]
+Objective = Literal[
+    "step_time", "cost", "devices", "batch", "cost_per_token", "energy", "seq_len", "goodput", "memory"
+]
 
-    objective: Literal["step_time", "cost", "devices", "batch"] = "step_time"
+
+class RunRequest(Frozen):
+    """The run that the steps belong to: how much, by when, at what price, how often it fails.
+
+    `tokens` counts samples for vision models. Absent prices stay unknown; they are never guessed. The defaults:
+
+    - `mtbf_device_hours`: 419 unexpected interruptions in 54 days on 16,384 devices (Llama 3, arXiv:2407.21783, section
+      3.3.4): 16,384 x 54 x 24 h / 419 = 50,677 hours of one device between two interruptions.
+    - `restart_s`: under ten minutes to find a failure and to test the machines (MegaScale, NSDI 2024, section 6).
+    - `checkpoint_bytes_per_s_per_device`: storage sustains 2 TB/s for 16,384 devices (Llama 3, section 3.3.1).
+    - `pue`: 1, the devices (and their share of the node) alone.
+    """
+
+    tokens: Positive | None = None
+    deadline_s: Positive | None = None
+    min_tokens_per_s: Positive | None = None
+    price_per_device_hour_usd: NotNegative | None = None
+    pue: Annotated[StrictFloat | StrictInt, Field(ge=1, le=10)] = 1.0
+    mtbf_device_hours: Positive = 50_677.0
+    restart_s: NotNegative = 600.0
+    checkpoint_bytes_per_s_per_device: Positive = 1.22e8
+    checkpoint_s: NotNegative | None = None
+    checkpoint_interval_s: Positive | None = None
+
+
+class SearchRequest(Frozen):
+    """How to search: what is made small or large, what is fixed, what is forbidden, how long, how close."""
+
+    objective: Objective = "step_time"
+    run: RunRequest = RunRequest()
     pins: Annotated[dict[str, StrictBool | StrictInt | StrictStr], Field(max_length=64)] = {}
     bans: Annotated[tuple[StrictStr, ...], Field(max_length=64)] = ()
     top_k: Annotated[StrictInt, Field(ge=0, le=100)] = 5

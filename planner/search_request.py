@@ -1,21 +1,21 @@
-"""Checks of a SearchRequest before any work: the objectives of this version, pins and bans."""
+"""Checks of a SearchRequest before any work: objectives and what they need, pins and bans."""
 
-from typing import Final
+from typing import Final, get_args
 
 from cost_models.errors import BadInput, IllegalStrategy
-from planner.request import SearchRequest
+from planner.request import Objective, SearchRequest
 from planner.restrictions import read_restrictions
 
-OBJECTIVES: Final = ("step_time",)
+OBJECTIVES: Final[tuple[str, ...]] = get_args(Objective)
 
 
 def check_search(search: SearchRequest) -> None:
-    """Refuse unavailable objectives, and pins and bans that no search takes; raises BadInput naming each."""
-    if search.objective not in OBJECTIVES:
+    """Refuse a deadline without an amount, and pins and bans that no search takes; raises BadInput naming each."""
+    run = search.run
+    if run.deadline_s is not None and run.tokens is None:
         raise BadInput(
-            f"objective {search.objective} is not in this version; use {', '.join(OBJECTIVES)}",
-            pointer="/search/objective",
-            allowed=OBJECTIVES,
+            f"a deadline of {run.deadline_s:g} s without a number of tokens; give --tokens as well",
+            pointer="/search/run/tokens",
         )
     try:
         read_restrictions(search.pins, search.bans)

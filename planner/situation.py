@@ -1,5 +1,6 @@
 """A request resolved: specs instead of names, defaults filled, engine chosen."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -74,6 +75,20 @@ def situate(model: ModelSpec, cluster: ClusterSpec, job: JobRequest) -> Situatio
     engine = find_engine(resolved)
     engine.check_job(model, cluster, resolved)
     return Situation(model, cluster, resolved, engine, job)
+
+
+def changed(situation: Situation, changes: Mapping[str, int | float]) -> Situation:
+    """The same question with other devices, global_batch, seq_len or reserve_bytes; raises BadInput like `situate`."""
+    cluster, job = situation.cluster, situation.job_request
+    devices = int(changes.get("devices", cluster.num_devices))
+    if devices != cluster.num_devices:
+        cluster = cluster.with_devices(devices)
+    values = {key: int(changes[key]) for key in ("global_batch", "seq_len") if key in changes}
+    options = dict(job.options)
+    if "reserve_bytes" in changes:
+        options["job.reserve_bytes"] = float(changes["reserve_bytes"])
+    changed_job = job.model_copy(update={**values, "options": options})
+    return situate(situation.model, cluster, changed_job)
 
 
 def resolve_model(model: ModelInput, reader: Reader = "auto") -> ModelSpec:

@@ -142,6 +142,10 @@ class SpaceSearch:
             self._more_plans(walk, reached)
         return self.state
 
+    def least_bound_s(self, batches: tuple[MeshBatch, ...]) -> float:
+        """A step time that no layout beats, without opening a mesh; infinite where none fits in memory."""
+        return float(min((self._bounds(batch).min(initial=np.inf) for batch in batches), default=np.inf))
+
     def _polish(self) -> None:
         """Improve the best plans by small steps, beyond the declared cuts and scopes where that helps."""
         rule = self._recompute

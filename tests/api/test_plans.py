@@ -98,7 +98,7 @@ def test_an_unknown_plan_is_not_found(client: TestClient, plan_id: str) -> None:
 @pytest.mark.parametrize(
     ("search", "pointer"),
     [
-        ({"objective": "cost"}, "/search/objective"),
+        ({"run": {"deadline_s": 60}}, "/search/run/tokens"),
         ({"objective": "speed"}, "/search/objective"),
         ({"pins": {"warp": 9}}, "/search/pins"),
         ({"pins": {"tp": 0}}, "/search/pins"),

@@ -22,8 +22,8 @@ STRATEGY = "--strategy tp=1"
         ("evaluate --optimizer adam", ("adamw",)),
         ("check --output-format xml", ("junit",)),
         (
-            "plan --objective cost --model gpt2 --cluster l4 --seq-len 1024 --global-batch 8",
-            ("cost", "step_time"),
+            "plan --objective prise --model gpt2 --cluster l4 --seq-len 1024 --global-batch 8",
+            ("prise", "step_time", "cost_per_token"),
         ),
         ("evaluate", ("--strategy",)),
         ("evaluate --strategy tp=1", ("--model",)),
