@@ -25,6 +25,7 @@ class PathCoefficients:
         last_backward_count: backwards of the last micro-batch, or its weight gradients where they are apart,
             which cost the extra, shape (p, v).
         edge_count: steps from one rank to another, each `send_s`.
+        link_count: the same by link, shape (p,), see `PipelineDurations.link_s`.
         end_rank: rank on which the path ends.
         input_gradient_count: input gradients of every chunk that are apart, shape (p, v); None where the
             schedule splits no backward.
@@ -39,6 +40,7 @@ class PathCoefficients:
     end_rank: int
     input_gradient_count: IntArray | None = None
     weight_gradient_count: IntArray | None = None
+    link_count: IntArray | None = None
 
     def lower_bound_s(self, durations: PipelineDurations) -> FloatArray:
         """Seconds of the path under other durations of the same shape, () or (B,)."""
@@ -51,6 +53,8 @@ class PathCoefficients:
             (self.weight_gradient_count, durations.weight_gradient_s),
         )
         path_s = np.asarray(self.edge_count * np.asarray(durations.send_s, dtype=np.float64))
+        if durations.link_s is not None and self.link_count is not None:
+            path_s = np.tensordot(self.link_count, durations.link_s, axes=1)
         for count, seconds in terms:
             if count is not None and seconds is not None:
                 path_s = path_s + np.tensordot(count, seconds, axes=2)
@@ -73,20 +77,20 @@ def critical_path(
     """
     fixed = graph(schedule, p, v, m)
     units = in_units(one_instance(durations), p, v, fixed.level_count, split=schedule.splits_backward)
-    send = float(units.send[0])
+    send = np.broadcast_to(units.send[:, 0], (p,)).tolist()
     rows = run_rows(fixed, units, 0, extend=False)
     ends = [rows[-offset] for offset in fixed.last_offset.tolist()]
     ends_s = np.ldexp(np.asarray(ends), int(units.exponent[0]))
     end_rank = int(np.argmax(ends_s if tail_s is None else ends_s + tail_s))
-    program_offset, data_offset, crosses, slot = _unrolled(fixed)
+    program_offset, data_offset, crosses, slot, link = _unrolled(fixed)
     row = len(rows) - int(fixed.last_offset[end_rank])
     counts = np.zeros(len(Slot) * p * v, dtype=np.int64)
-    edge_count = 0
+    link_count = np.zeros(p, dtype=np.int64)
     while row > 0:
         counts[slot[row - 1]] += 1
         before, source, crossed = row - program_offset[row - 1], row - data_offset[row - 1], crosses[row - 1]
-        by_data = rows[source] + send * crossed > rows[before]
-        edge_count += crossed * by_data
+        by_data = rows[source] + send[link[row - 1]] * crossed > rows[before]
+        link_count[link[row - 1]] += crossed * by_data
         row = source if by_data else before
     by_kind = counts.reshape(len(Slot), p, v)
     last_weight = by_kind[Slot.LAST_WEIGHT_GRADIENT]
@@ -96,16 +100,17 @@ def critical_path(
         backward_count=by_kind[Slot.BACKWARD] + by_kind[Slot.LAST_BACKWARD],
         first_forward_count=by_kind[Slot.FIRST_FORWARD],
         last_backward_count=by_kind[Slot.LAST_BACKWARD] + last_weight,
-        edge_count=edge_count,
+        edge_count=int(link_count.sum()),
         end_rank=end_rank,
         input_gradient_count=by_kind[Slot.INPUT_GRADIENT] if schedule.splits_backward else None,
         weight_gradient_count=weight if schedule.splits_backward else None,
+        link_count=link_count,
     )
 
 
 def _unrolled(fixed: Graph) -> list[list[int]]:
-    """Program offset, data offset, crossing and slot of every operation of the whole graph."""
-    wanted = [Column.PROGRAM_OFFSET, Column.DATA_OFFSET, Column.CROSSES, Column.SLOT]
+    """Program offset, data offset, crossing, slot and link of every operation of the whole graph."""
+    wanted = [Column.PROGRAM_OFFSET, Column.DATA_OFFSET, Column.CROSSES, Column.SLOT, Column.LINK]
     columns = np.concatenate([part.columns[wanted] for part, _ in fixed.parts()], axis=1)
     unrolled: list[list[int]] = columns.tolist()
     return unrolled

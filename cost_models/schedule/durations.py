@@ -41,6 +41,8 @@ class PipelineDurations:
             they are apart (None: nothing).
         send_s: from the end of an operation to the start of the one that waits for it on another rank, a
             number or an array (B,); it delays the receiver and occupies neither rank.
+        link_s: the same for every link of its own, shape (p,) or (p, B): entry i between ranks i and i + 1, the last
+            between the last rank and the first (None: `send_s` everywhere).
         input_gradient_s: input gradient and recomputation, for schedules that split their backward.
         weight_gradient_s: weight gradient, for schedules that split their backward.
     """
@@ -52,6 +54,7 @@ class PipelineDurations:
     send_s: float | FloatArray = 0.0
     input_gradient_s: FloatArray | None = None
     weight_gradient_s: FloatArray | None = None
+    link_s: FloatArray | None = None
 
     def __post_init__(self) -> None:
         shape = self.forward_s.shape
@@ -76,7 +79,11 @@ class PipelineDurations:
         if np.shape(self.send_s) not in ((), shape[2:]):
             msg = f"send_s has shape {np.shape(self.send_s)}; use a number or shape {shape[2:]}"
             raise ValueError(msg)
-        if not all(_is_usable(part) for part in (*given, np.asarray(self.send_s))):
+        if self.link_s is not None and self.link_s.shape not in (shape[:1], (shape[0], *shape[2:])):
+            msg = f"link_s has shape {self.link_s.shape}; use shape {(shape[0], *shape[2:])}"
+            raise ValueError(msg)
+        delays = [np.asarray(self.send_s)] + ([] if self.link_s is None else [self.link_s])
+        if not all(_is_usable(part) for part in (*given, *delays)):
             msg = "durations contain a negative or non-finite number; give finite seconds from 0 up"
             raise ValueError(msg)
 
@@ -138,7 +145,10 @@ def by_slot(durations: PipelineDurations, *, split: bool = False) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DurationUnits:
-    """Durations in whole units of 2**exponent seconds: slots (4 p v, B) or (7 p v, B), send and exponent (B,)."""
+    """Durations in whole units of 2**exponent seconds: slots (4 p v, B) or (7 p v, B), exponent (B,).
+
+    `send` has shape (1, B), or (p, B) where every link has seconds of its own.
+    """
 
     slots: FloatArray
     send: FloatArray
@@ -147,7 +157,7 @@ class DurationUnits:
     def instances(self, first: int, last: int) -> "DurationUnits":
         """Instances first up to last."""
         columns = slice(first, last)
-        return DurationUnits(self.slots[:, columns], self.send[columns], self.exponent[columns])
+        return DurationUnits(self.slots[:, columns], self.send[:, columns], self.exponent[columns])
 
 
 def in_units(
@@ -165,15 +175,24 @@ def in_units(
         msg = f"durations have shape {shape}, pp={p} and vpp={v}; use shape ({p}, {v}) or ({p}, {v}, B)"
         raise ValueError(msg)
     slot_s = by_slot(durations, split=split)
-    send_s = np.broadcast_to(np.asarray(durations.send_s, dtype=np.float64), slot_s.shape[1:])
+    send_s = _delays(durations, slot_s.shape[1])
     largest_s = slot_s.reshape(-1, p * v, slot_s.shape[1]).max(axis=1)
     special = [slot for slot in _SPECIAL if slot < len(largest_s)]
     special_s = largest_s[special].max(axis=0)
     plain_s = np.delete(largest_s, special, axis=0).max(axis=0)
-    bound_s = longest * (plain_s + send_s) + 2 * p * v * special_s
+    bound_s = longest * (plain_s + send_s.max(axis=0)) + 2 * p * v * special_s
     exponent: NDArray[np.int32] = np.frexp(bound_s)[1] - 52
     slots, send = (np.rint(np.ldexp(seconds, -exponent)) for seconds in (slot_s, send_s))
     return DurationUnits(slots, send, exponent)
+
+
+def _delays(durations: PipelineDurations, instances: int) -> FloatArray:
+    """Seconds of a send, shape (1, B), or of every link, shape (p, B)."""
+    if durations.link_s is None:
+        return np.broadcast_to(np.asarray(durations.send_s, dtype=np.float64), (1, instances))
+    return np.broadcast_to(
+        durations.link_s.reshape(len(durations.link_s), -1), (len(durations.link_s), instances)
+    )
 
 
 def _is_usable(seconds: FloatArray) -> bool:

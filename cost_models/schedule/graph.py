@@ -58,6 +58,7 @@ class Column(IntEnum):
     PROGRAM_OFFSET = 5
     DATA_OFFSET = 6
     CROSSES = 7
+    LINK = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,9 +66,10 @@ class Segment:
     """Consecutive rows of the graph.
 
     Attributes:
-        columns: shape (8, rows), by `Column`: what the operation is; its place in `durations.by_slot`;
+        columns: shape (9, rows), by `Column`: what the operation is; its place in `durations.by_slot`;
             distances back to the operation before it on its rank and to the one that makes its data (equal
-            when there is only one predecessor); 1 where the data comes from another rank.
+            when there is only one predecessor); 1 where the data comes from another rank, and the link it takes
+            (i between ranks i and i + 1, the last one between the last rank and the first).
         level_starts: local rows at which the levels start, and the number of rows at the end.
     """
 
@@ -230,7 +232,10 @@ def whole_graph(schedule: ScheduleName, p: int, v: int, m: int) -> Graph:
     data_row = np.where(data >= 0, row[data], program_row)
     slot = operation_slots(schedule, p, v, m).ravel()[exists]
     crosses = (data >= 0) & (rank[data] != rank)
-    columns = (rank, phase, chunk, micro_batch, slot, row - program_row, row - data_row, crosses)
+    source = np.where(crosses, rank[data], rank)
+    low, high = np.minimum(source, rank), np.maximum(source, rank)
+    link = np.where(crosses, np.where(high - low == 1, low, p - 1), 0)
+    columns = (rank, phase, chunk, micro_batch, slot, row - program_row, row - data_row, crosses, link)
     level_starts = np.searchsorted(level[order], np.arange(level.max() + 2))
     head = Segment(np.stack(columns)[:, order], tuple(level_starts.tolist()))
     none = head.part(0, 0)

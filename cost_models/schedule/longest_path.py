@@ -25,7 +25,7 @@ _MIN_PERIODS = 4
 
 def run_rows(fixed: Graph, units: DurationUnits, column: int, *, extend: bool) -> list[float]:
     """Ends of one instance in units by row, row 0 being the start; with `extend` only the tail's are kept."""
-    slots, send = units.slots[:, column], float(units.send[column])
+    slots, send = units.slots[:, column], units.send[:, column]
     rows = [0.0]
     _append_rows(rows, _row_lists(fixed.head, slots, send))
     stride = _stride(fixed)
@@ -44,7 +44,7 @@ def run_rows(fixed: Graph, units: DurationUnits, column: int, *, extend: bool) -
 def run_batch(fixed: Graph, units: DurationUnits, *, extend: bool) -> FloatArray:
     """End of each rank's last operation in units, shape (p, B), level by level for all instances at once."""
     send = units.send
-    rows = np.zeros((1, send.size))
+    rows = np.zeros((1, send.shape[1]))
     rows = _append_levels(rows, fixed.head, units.slots[fixed.head[Column.SLOT]], send)[-fixed.reach :]
     if fixed.repeats:
         rows = _run_cycles(fixed, units, rows, extend=extend)
@@ -56,10 +56,11 @@ def run_batch(fixed: Graph, units: DurationUnits, *, extend: bool) -> FloatArray
 RowLists = tuple[list[int], list[int], list[float], list[float]]
 
 
-def _row_lists(segment: Segment, slots: FloatArray, send: float) -> RowLists:
+def _row_lists(segment: Segment, slots: FloatArray, send: FloatArray) -> RowLists:
     """Places of both predecessors when a row is about to be appended, its duration, the delay of its data."""
     program, data = _distances(segment)
-    return program, data, slots[segment[Column.SLOT]].tolist(), (send * segment[Column.CROSSES]).tolist()
+    delay = (send if len(send) == 1 else send[segment[Column.LINK]]) * segment[Column.CROSSES]
+    return program, data, slots[segment[Column.SLOT]].tolist(), delay.tolist()
 
 
 def _append_rows(rows: list[float], lists: RowLists) -> None:
@@ -122,29 +123,33 @@ def _append_levels(before: FloatArray, segment: Segment, seconds: FloatArray, se
     rows = np.empty((kept + segment.size, before.shape[1]))
     rows[:kept] = before
     has_delay = bool(send.any())
-    for first, last, program, data, crosses in _level_plan(segment, kept):
+    for first, last, program, data, crosses, link in _level_plan(segment, kept):
         ready = np.take(rows, program, axis=0)
         arrived = np.take(rows, data, axis=0)
         if has_delay:
-            arrived += crosses * send
+            arrived += crosses * (send if len(send) == 1 else send[link])
         np.maximum(ready, arrived, out=ready)
         np.add(ready, seconds[first:last], out=rows[kept + first : kept + last])
     return rows
 
 
 @lru_cache(maxsize=512)
-def _level_plan(segment: Segment, kept: int) -> list[tuple[int, int, IntArray, IntArray, FloatArray]]:
-    """Of every level: local rows, places of both predecessors, 1 where data cross ranks (shape (n, 1))."""
+def _level_plan(
+    segment: Segment, kept: int
+) -> list[tuple[int, int, IntArray, IntArray, FloatArray, IntArray]]:
+    """Of every level: local rows, places of both predecessors, 1 where data cross ranks (shape (n, 1)), the link."""
     place = np.arange(kept, kept + segment.size)
     program, data = place - segment[Column.PROGRAM_OFFSET], place - segment[Column.DATA_OFFSET]
     crosses = segment[Column.CROSSES][:, None].astype(np.float64)
-    return [(a, b, program[a:b], data[a:b], crosses[a:b]) for a, b in pairwise(segment.level_starts)]
+    link = segment[Column.LINK]
+    starts = pairwise(segment.level_starts)
+    return [(a, b, program[a:b], data[a:b], crosses[a:b], link[a:b]) for a, b in starts]
 
 
 def _run_cycles(fixed: Graph, units: DurationUnits, rows: FloatArray, *, extend: bool) -> FloatArray:
     """Last `reach` ends after all cycles, shape (reach, B); instances proved periodic leave the loop."""
     stride = _stride(fixed)
-    columns = np.arange(units.send.size)
+    columns = np.arange(units.send.shape[1])
     seconds, send = units.slots[fixed.cycle[Column.SLOT]], units.send
     final = np.empty_like(rows)
     history = deque([rows], maxlen=max(stride, _MIN_PERIODS) + 1)
@@ -157,7 +162,7 @@ def _run_cycles(fixed: Graph, units: DurationUnits, rows: FloatArray, *, extend:
         proved = period > 0
         if proved.any():
             final[:, columns[proved]] = _extended_columns(history, period, fixed.repeats - done)
-            columns, seconds, send = columns[~proved], seconds[:, ~proved], send[~proved]
+            columns, seconds, send = columns[~proved], seconds[:, ~proved], send[:, ~proved]
             history = deque((ends[:, ~proved] for ends in history), maxlen=history.maxlen)
         if not columns.size:
             return final

@@ -67,13 +67,13 @@ def simulate(
     (GPipe); the result is the same number, see the tests.
     """
     check_legal(schedule, p, v, m)
-    if schedule is ScheduleName.GPIPE and extend:
+    if schedule is ScheduleName.GPIPE and extend and durations.link_s is None:
         units = in_units(durations, p, v, 2 * (m + p - 1))
-        ends = gpipe_rank_ends(m, units.slots.reshape(4, p, -1), units.send)
+        ends = gpipe_rank_ends(m, units.slots.reshape(4, p, -1), units.send[0])
     else:
         fixed = graph(schedule, p, v, m)
         units = in_units(durations, p, v, fixed.level_count, split=schedule.splits_backward)
-        few = units.send.size <= _LIST_BATCH
+        few = units.send.shape[1] <= _LIST_BATCH
         ends = (_few_ends if few else _many_ends)(fixed, units, extend=extend)
     rank_end_s = np.ldexp(ends, units.exponent).reshape(p, *durations.forward_s.shape[2:])
     busy_s = rank_busy_s(pass_counts(schedule, p, v, m), durations)
@@ -106,12 +106,12 @@ def simulate_operations(
 def _few_ends(fixed: Graph, units: DurationUnits, *, extend: bool) -> FloatArray:
     """End of each rank's last operation in units, shape (p, B), instance by instance."""
     back = fixed.last_offset.tolist()
-    columns = [run_rows(fixed, units, column, extend=extend) for column in range(units.send.size)]
+    columns = [run_rows(fixed, units, column, extend=extend) for column in range(units.send.shape[1])]
     return np.array([[rows[-offset] for rows in columns] for offset in back])
 
 
 def _many_ends(fixed: Graph, units: DurationUnits, *, extend: bool) -> FloatArray:
     """Like `_few_ends`, a block of instances at once."""
-    firsts = range(0, units.send.size, _LEVEL_BATCH)
+    firsts = range(0, units.send.shape[1], _LEVEL_BATCH)
     blocks = [units.instances(first, first + _LEVEL_BATCH) for first in firsts]
     return np.concatenate([run_batch(fixed, block, extend=extend) for block in blocks], axis=1)
