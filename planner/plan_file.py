@@ -77,7 +77,11 @@ def write_plan(path: Path, document: Mapping[str, object]) -> None:
 
     A file is replaced, through links; anything else that stands there (a device, a pipe) is written into.
     """
-    text = json.dumps(document, indent=1, allow_nan=False) + "\n"
+    write_whole(path, json.dumps(document, indent=1, allow_nan=False) + "\n", "plan file", "-o")
+
+
+def write_whole(path: Path, text: str, what: str, option: str) -> None:
+    """Write text whole or not at all, as `write_plan` does; `what` and `option` name it in the refusal."""
     draft: Path | None = None
     try:
         target = path.resolve()
@@ -91,7 +95,7 @@ def write_plan(path: Path, document: Mapping[str, object]) -> None:
         if draft is not None:
             draft.unlink(missing_ok=True)
         raise BadInput(
-            f"plan file {str(path)[:200]} cannot be written ({error.strerror}); choose another -o"
+            f"{what} {str(path)[:200]} cannot be written ({error.strerror}); choose another {option}"
         ) from None
 
 

@@ -21,7 +21,6 @@ from cost_models.schedule.rules import (
     schedule_violations,
 )
 from cost_models.schedule.simulate import OperationTimeline, Timeline, simulate, simulate_operations
-from cost_models.schedule.trace import chrome_trace
 
 __all__ = [
     "IllegalScheduleError",
@@ -34,7 +33,6 @@ __all__ = [
     "ScheduleName",
     "ScheduleViolation",
     "Timeline",
-    "chrome_trace",
     "critical_path",
     "fill_drain_bound",
     "gpipe_bound",

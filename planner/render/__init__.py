@@ -5,6 +5,7 @@ from planner.render.facts import show_catalog, show_validation
 from planner.render.model import show_model
 from planner.render.plan import show_evaluation, show_plan
 from planner.render.run import show_run, show_verification
+from planner.render.simulation import show_simulation
 
 __all__ = [
     "show_catalog",
@@ -13,6 +14,7 @@ __all__ = [
     "show_model",
     "show_plan",
     "show_run",
+    "show_simulation",
     "show_validation",
     "show_verification",
 ]
