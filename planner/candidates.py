@@ -54,15 +54,20 @@ def enumerate_candidates(engine: Engine, facts: Facts, restrictions: Restriction
     """Enumerate the space and sort out the illegal meshes."""
     space = engine.space(facts.model, facts.job)
     values = axis_values(engine, space, facts, restrictions)
-    columns = _product(values, facts, restrictions)
+    batch = all_meshes(engine, facts, restrictions)
     scopes = restrictions.scopes(space.scopes)
-    batch = MeshBatch(MeshKey(), *(columns[name] for name in AXES))
     legal, illegal = _sort_out(engine, facts, batch)
     left = batch.take(legal)
     batches = tuple(replace(left, key=MeshKey(scopes=base)) for base in scopes)
     illegal = {rule: count * len(scopes) for rule, count in illegal.items()}
-    total = len(scopes) * int(columns["tp"].shape[0])
-    return Candidates(batches, total, illegal, _describe(values, space, scopes))
+    return Candidates(batches, len(scopes) * batch.size, illegal, _describe(values, space, scopes))
+
+
+def all_meshes(engine: Engine, facts: Facts, restrictions: Restrictions) -> MeshBatch:
+    """Every combination of the axes under pins and bans, legal or not, with no recompute."""
+    values = axis_values(engine, engine.space(facts.model, facts.job), facts, restrictions)
+    columns = _product(values, facts, restrictions)
+    return MeshBatch(MeshKey(), *(columns[name] for name in AXES))
 
 
 def _sort_out(engine: Engine, facts: Facts, batch: MeshBatch) -> tuple[Bool, dict[str, int]]:
