@@ -72,7 +72,7 @@ def test_nothing_is_run_that_a_config_brings_along():
     assert read_transformers(config).layers
 
 
-@pytest.mark.parametrize("mutations", [QUICK, pytest.param(MANY, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mutations", [QUICK, pytest.param(MANY, marks=pytest.mark.matrix)])
 def test_mutated_configs_are_read_or_refused_in_one_line(mutations):
     chance = random.Random(mutations)
     rows = [
