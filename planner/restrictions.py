@@ -12,7 +12,9 @@ from typing import Final
 from cost_models.errors import BadInput
 from cost_models.mesh import SCHEDULES
 from cost_models.schedule.names import ScheduleName
+from cost_models.specs.offload import parse_offload
 from cost_models.specs.recompute import ALL_LAYERS, Recompute, parse_recompute
+from cost_models.specs.strategy import DEFAULT_ORDER, ORDER_AXES
 from cost_models.suggest import did_you_mean
 
 _WHOLE: Final = re.compile(r"[0-9]{1,9}")
@@ -32,7 +34,13 @@ SEARCHED = (
     "sp",
     "schedule",
     "recompute",
+    "cp_kind",
+    "order",
+    "offload",
 )
+WORDS: Final = ("cp_kind", "order", "offload")
+"""Axes whose values are words."""
+CP_KINDS: Final = ("ring", "allgather", "ulysses")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,18 @@ class Restrictions:
     bans: Mapping[str, Values] = field(default_factory=dict)
     recompute: Recompute | None = None
     banned_recompute: frozenset[str] = frozenset()
+    pinned_words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    banned_words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def words(self, key: str, usual: Iterable[str]) -> tuple[str, ...]:
+        """The allowed values of an axis of words: the pinned ones, or the usual ones, without the banned ones."""
+        found = self.pinned_words.get(key) or tuple(usual)
+        return tuple(word for word in found if word not in self.banned_words.get(key, ()))
+
+    def takes_text(self, key: str, text: str) -> bool:
+        """Whether an axis of words may have a value."""
+        pinned = self.pinned_words.get(key)
+        return (pinned is None or text in pinned) and text not in self.banned_words.get(key, ())
 
     def takes(self, key: str, value: int) -> bool:
         """Whether an axis may have a value."""
@@ -112,7 +132,10 @@ def recompute_kind(recompute: Recompute) -> str:
 
 def read_restrictions(pins: Mapping[str, object], bans: Iterable[str]) -> Restrictions:
     """Pins and bans from the search request; raises BadInput for unknown keys and values."""
-    numbers = {key: _values(key, value, "/search/pins") for key, value in pins.items() if key != "recompute"}
+    apart = ("recompute", *WORDS)
+    numbers = {key: _values(key, value, "/search/pins") for key, value in pins.items() if key not in apart}
+    words = {key: _words(key, str(pins[key]), "/search/pins") for key in WORDS if key in pins}
+    banned_words: dict[str, tuple[str, ...]] = {}
     recompute = _pinned_recompute(str(pins["recompute"])) if "recompute" in pins else None
     banned: dict[str, Values] = {}
     banned_recompute: set[str] = set()
@@ -120,12 +143,14 @@ def read_restrictions(pins: Mapping[str, object], bans: Iterable[str]) -> Restri
         key, _, value = ban.partition("=")
         if key == "recompute":
             banned_recompute |= {_recompute_ban(part) for part in value.split(",")}
+        elif key in WORDS:
+            banned_words[key] = banned_words.get(key, ()) + _words(key, value, "/search/bans")
         else:
             more = _values(key, value, "/search/bans").ranges
             banned[key] = Values((*(banned[key].ranges if key in banned else ()), *more))
     recompute = _recompute_left(recompute, banned_recompute)
     _check_something_left(numbers, banned)
-    return Restrictions(numbers, banned, recompute, frozenset(banned_recompute))
+    return Restrictions(numbers, banned, recompute, frozenset(banned_recompute), words, banned_words)
 
 
 def _check_something_left(pins: Mapping[str, Values], bans: Mapping[str, Values]) -> None:
@@ -138,6 +163,26 @@ def _check_something_left(pins: Mapping[str, Values], bans: Mapping[str, Values]
                 raise BadInput(
                     f"{key}={named} is pinned and banned; drop one of the two", pointer="/search/bans"
                 )
+
+
+def _words(key: str, text: str, pointer: str) -> tuple[str, ...]:
+    """The words that a pin or ban names, in their one spelling."""
+    return tuple(_word(key, part.strip().lower(), pointer) for part in text.split(","))
+
+
+def _word(key: str, text: str, pointer: str) -> str:
+    if key == "offload":
+        return parse_offload(text).text()
+    if key == "cp_kind" and text not in CP_KINDS:
+        raise BadInput(
+            f"unknown cp_kind {text:.60}; use {', '.join(CP_KINDS)}", pointer=pointer, allowed=CP_KINDS
+        )
+    if key == "order" and (set(text.split("-")) != ORDER_AXES or len(text.split("-")) != len(ORDER_AXES)):
+        usual = "-".join(DEFAULT_ORDER)
+        raise BadInput(
+            f"order={text:.60} does not name each axis once; write for example {usual}", pointer=pointer
+        )
+    return text
 
 
 def _shown(key: str, value: int) -> str:

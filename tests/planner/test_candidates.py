@@ -144,3 +144,17 @@ def test_ranges_and_lists_of_pins_and_bans(small):
 def test_ranges_that_say_nothing_are_refused(value):
     with pytest.raises(BadInput, match="tp="):
         read_restrictions({"tp": value}, ())
+
+
+def test_axes_of_words_are_pinned_and_banned_in_one_spelling():
+    some = read_restrictions(
+        {"cp_kind": "ulysses", "offload": "optimizer:0.50,none"}, ("order=tp-cp-ep-pp-dp",)
+    )
+    assert some.takes_text("cp_kind", "ulysses")
+    assert not some.takes_text("cp_kind", "ring")
+    assert some.words("offload", ("none",)) == ("optimizer:0.5", "none")
+    assert some.words("order", ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")) == ("tp-cp-ep-dp-pp",)
+    with pytest.raises(BadInput, match="ring, allgather, ulysses"):
+        read_restrictions({"cp_kind": "star"}, ())
+    with pytest.raises(BadInput, match="each axis once"):
+        read_restrictions({"order": "tp-dp"}, ())
