@@ -23,6 +23,7 @@ from cost_models.operators.base import (
     padded_vocabulary,
 )
 from cost_models.operators.frozen import groups_of, kernels_of, messages_of, saved_of
+from cost_models.operators.narrow import NARROW_SUFFIX
 from cost_models.specs.model import LayerKind
 from cost_models.units import Num
 
@@ -57,6 +58,9 @@ class LayerWalk:
     loss_bytes: Num  # what the loss builds from this layer, beside the other layers'
     halfway_bytes: Num  # kept between an input gradient and a weight gradient that run apart
     kernel_waits: tuple[bool, ...]  # whether a kernel belongs to a weight gradient that can run apart
+    spared: frozenset[str] = frozenset()  # operators that a full recompute which stops early does not run again
+    kernel_ops: tuple[str, ...] = ()  # the operator of each kernel
+    message_ops: tuple[str, ...] = ()
 
 
 def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]) -> LayerWalk:
@@ -68,17 +72,22 @@ def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]
     messages: list[Message] = []
     message_again: list[bool] = []
     windows: list[tuple[int, ...]] = []
+    kernel_ops: list[str] = []
+    message_ops: list[str] = []
     loss: Num = 0.0
     for op in kind.operators:
         start = len(kernels)
         kernels += kernels_of(op, at, style)
+        kernel_ops += [op.name] * (len(kernels) - start)
         kernel_again += [dropped.share_again(op)] * (len(kernels) - start)
         kernel_waits += [can_wait(op) and k.phase is Phase.WEIGHT_GRADIENT for k in kernels[start:]]
         for message in messages_of(op, at, style):
             messages.append(message)
+            message_ops.append(op.name)
             message_again.append(dropped.moves_again(op))
             windows.append(tuple(i for i in range(start, len(kernels)) if kernels[i].phase == message.phase))
         loss = loss + op.loss_bytes(at, style)
+    windows = _wide_windows(kernels, messages, windows)
     boundary = boundary_bytes(kind, at, style)
     none = _walk_memory(kind.operators, at, style, Dropped())
     base = _walk_memory(kind.operators, at, style, dropped) if dropped.again else none
@@ -107,7 +116,41 @@ def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]
         loss,
         halfway_bytes(kind.operators, at, style),
         tuple(kernel_waits),
+        spared_by_early_stop(kind.operators, at, style),
+        tuple(kernel_ops),
+        tuple(message_ops),
     )
+
+
+def _wide_windows(
+    kernels: list[Kernel], messages: list[Message], windows: list[tuple[int, ...]]
+) -> list[tuple[int, ...]]:
+    """Exchanges of experts overlap with another micro-batch: the whole layer's kernels of their direction."""
+    ways: list[tuple[int, ...]] = [
+        tuple(i for i, kernel in enumerate(kernels) if (kernel.phase is Phase.FORWARD) is forward)
+        for forward in (False, True)
+    ]
+    return [
+        ways[message.phase is Phase.FORWARD] if message.overlap_class == "ep_dispatch" else window
+        for message, window in zip(messages, windows, strict=True)
+    ]
+
+
+def spared_by_early_stop(operators: tuple[Operator, ...], at: Shard, style: Style) -> frozenset[str]:
+    """Operators at a layer's end that nothing saved needs: a recompute stops when the last saved tensor is back.
+
+    A matrix product saves what it reads, so the last one is spared too (torch.utils.checkpoint without re-entrance,
+    `set_checkpoint_early_stop`).
+    """
+    spared: set[str] = set()
+    for op in reversed(operators):
+        keeps = any(np.any(np.asarray(tensor.elements) > 0) for tensor in saved_of(op, at, style))
+        if keeps and not isinstance(op, Linear):
+            break
+        spared.add(op.name)
+        if keeps:
+            break
+    return frozenset(spared)
 
 
 def dropped_by(kind: LayerKind, scopes: tuple[str, ...]) -> Dropped:
@@ -162,6 +205,7 @@ def tensor_bytes(tensor: Tensor, style: Style) -> Num:
         DtypeRole.INT64: 8.0,
         DtypeRole.BYTE: 1.0,
         DtypeRole.MASK: style.compute_bytes if style.cpu_kernels else 1.0,
+        DtypeRole.NARROW: style.narrow_bytes,
     }
     return tensor.elements * sizes[tensor.dtype]
 
@@ -179,7 +223,8 @@ def saved_tensors(
     for index, op in enumerate(ops):
         for tensor in saved_of(op, at, style):
             inner = dropped.loses(tensor.id) and (tensor.id in produced or tensor.id.split(".")[0] in again)
-            if tensor.id in dropped.given_up or (op.name in again and inner):
+            given_up = tensor.id.removesuffix(NARROW_SUFFIX) in dropped.given_up
+            if given_up or (op.name in again and inner):
                 continue
             first, old = found.get(tensor.id, (index, 0.0))
             size = tensor_bytes(tensor, style) * dropped.kept_shares.get(tensor.id, 1.0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_models.chunk import LayerTable, MeshCosts, StepRules
-from cost_models.communication import Span, collective_seconds
+from cost_models.communication import Network, Span, collective_seconds
 from cost_models.device_memory import device_memory, workspace_bytes
 from cost_models.mesh import MeshBatch
 from cost_models.operators.base import Collective
@@ -31,19 +31,30 @@ class BatchRules:
 def batch_rules(pricer: Pricer, priced: PricedRows) -> BatchRules:
     """Boundary sends, per-step constants and the memory limit (up to `fits`, or to `at_risk`) of every mesh."""
     meshes = priced.meshes
-    boundary = priced.work.boundary_bytes[1:-1].max(axis=0)
     neighbour = Span(np.where(meshes.pp > 1, 2, 1), meshes.stage_stride)
-    ways = pricer.engine.send_ways(meshes)
-    send = collective_seconds(Collective.SEND_RECEIVE, boundary / ways, neighbour, pricer.network)
-    arrived = Span(np.where(ways > 1, meshes.tp, 1), np.ones_like(meshes.tp))
-    send = send + collective_seconds(Collective.ALL_GATHER, boundary, arrived, pricer.network)
-    world = Span(meshes.tp * meshes.cp * meshes.pp * meshes.dp, np.ones_like(meshes.tp))
-    norm = collective_seconds(Collective.ALL_REDUCE, GRADIENT_NORM_BYTES, world, pricer.network)
-    fixed = np.broadcast_to(np.asarray(norm) + STEP_OVERHEAD_S, (meshes.size,))
+    send, fixed = send_seconds(pricer, priced, neighbour, pricer.network), fixed_seconds(meshes, pricer.network)
     memory = device_memory(pricer.engine, pricer.cluster.device, pricer.job, meshes)
     limit = memory.possible_limit_bytes if pricer.allow_at_risk else memory.allocated_limit_bytes
     workspaces = workspace_bytes(pricer.engine, pricer.cluster.device, pricer.model, pricer.job, meshes)
-    return BatchRules(np.broadcast_to(np.asarray(send), (meshes.size,)), fixed, limit, workspaces)
+    return BatchRules(send, fixed, limit, workspaces)
+
+
+def send_seconds(pricer: Pricer, priced: PricedRows, neighbour: Span, between: Network) -> np.ndarray:
+    """Seconds of a boundary tensor's way to a neighbouring stage over a network, and of its gathering there, (B,)."""
+    meshes = priced.meshes
+    boundary = priced.work.boundary_bytes[1:-1].max(axis=0)
+    ways = pricer.engine.send_ways(meshes)
+    send = collective_seconds(Collective.SEND_RECEIVE, boundary / ways, neighbour, between)
+    arrived = Span(np.where(ways > 1, meshes.tp, 1), np.ones_like(meshes.tp))
+    send = send + collective_seconds(Collective.ALL_GATHER, boundary, arrived, pricer.network)
+    return np.broadcast_to(np.asarray(send), (meshes.size,))
+
+
+def fixed_seconds(meshes: MeshBatch, network: Network) -> np.ndarray:
+    """Seconds of a step outside the schedule: the gradient norm over all ranks, and the host, (B,)."""
+    world = Span(meshes.tp * meshes.cp * meshes.pp * meshes.dp, np.ones_like(meshes.tp))
+    norm = collective_seconds(Collective.ALL_REDUCE, GRADIENT_NORM_BYTES, world, network)
+    return np.broadcast_to(np.asarray(norm) + STEP_OVERHEAD_S, (meshes.size,))
 
 
 def mesh_costs(pricer: Pricer, priced: PricedRows, rules: BatchRules, index: int) -> MeshCosts:
@@ -76,7 +87,7 @@ def _layer_table(priced: PricedRows, index: int) -> LayerTable:
         backward_parts_s=line(work.backward_parts_s),
         weight_s=line(work.weight_s),
         base_recompute_s=base.sum(0),
-        full_parts_s=forward - base,
+        full_parts_s=forward - base - line(work.spared_parts_s),
         sync_s=line(states.sync_s),
         gather_s=line(states.gather_s),
         optimizer_s=line(states.optimizer_s),

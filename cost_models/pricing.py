@@ -4,6 +4,7 @@ Layers see a mesh only through (tp, cp, ep, etp, sp, micro-batch) and the placem
 messages are counted and priced once per distinct point and spread to the meshes afterwards.
 """
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -54,6 +55,7 @@ class RowWork:
     backward_parts_s: Array
     weight_s: Array  # the part of backward that can wait: weight gradients of linear layers
     base_parts_s: Array  # the part of backward that is base recompute
+    spared_parts_s: Array  # the part of forward that a full recompute which stops early does not run again
     saved_bytes: Array
     transient_bytes: Array
     full_saved_bytes: Array
@@ -113,15 +115,21 @@ class Pricer:
         """Add the exposed parameter gathers and reductions of sharded engines, and the gathered copies."""
         share = self.engine.overlap().micro_overlap
         forward, backward = work.forward_parts_s.copy(), work.backward_parts_s.copy()
-        forward[_DATA] += self._beside(states.forward_gather_s, work.forward_parts_s[0], share)
+        spared = work.spared_parts_s.copy()
+        gather = self._beside(states.forward_gather_s, work.forward_parts_s[0], share)
+        forward[_DATA] += gather
+        spared[_DATA] += gather  # a recompute runs with the weights that the backward gathered
         backward[_DATA] += self._beside(states.backward_gather_s, work.backward_parts_s[0], share)
         gathered = 0.0 if self.engine.shards_by_unit else states.gathered_bytes
         return replace(
             work,
             forward_parts_s=forward,
             backward_parts_s=backward,
-            transient_bytes=work.transient_bytes + gathered,
-            full_transient_bytes=work.full_transient_bytes + gathered,
+            spared_parts_s=spared,
+            transient_bytes=work.transient_bytes + gathered + _waiting(states, work.saved_bytes),
+            full_transient_bytes=work.full_transient_bytes
+            + gathered
+            + _waiting(states, work.full_saved_bytes),
         )
 
     def _by_unit(
@@ -159,7 +167,7 @@ class Pricer:
         flat = [walk for row in walks for walk in row]
         kernel_s, message_s = self._kernel_seconds(flat, points), self._message_seconds(flat, points)
         shape = (len(TIME_CAUSES), len(walks), points.size)
-        forward, backward, weight, base = (np.zeros(shape) for _ in range(4))
+        forward, backward, weight, base, spared = (np.zeros(shape) for _ in range(5))
         memory = np.zeros((len(_MEMORY) + 5, len(walks), points.size))
         kernel, message = 0, 0
         for index, (row, layers) in enumerate(zip(walks, rows.rows, strict=True)):
@@ -167,7 +175,7 @@ class Pricer:
                 kernels = kernel_s[kernel : kernel + len(walk.kernels)]
                 messages = message_s[message : message + len(walk.messages)]
                 parts = self._walk_seconds(walk, kernels, messages, points)
-                for total, part in zip((forward, backward, weight, base), parts, strict=True):
+                for total, part in zip((forward, backward, weight, base, spared), parts, strict=True):
                     total[:, index] += layer.count * part
                 for cause, values in enumerate(_memory(walk)):
                     # Below 0 an instant is lower than what is saved, which holds for a row of one layer alone.
@@ -176,7 +184,9 @@ class Pricer:
                 kernel, message = kernel + len(walk.kernels), message + len(walk.messages)
         memory[_TRANSIENTS, -1] += self._loss_bytes(rows, walks)
         fields = dict(zip(_MEMORY, memory[: len(_MEMORY)], strict=True))
-        return RowWork(forward, backward, weight.sum(0), base, **fields, passes=memory[len(_MEMORY) :])
+        return RowWork(
+            forward, backward, weight.sum(0), base, spared, **fields, passes=memory[len(_MEMORY) :]
+        )
 
     def _loss_bytes(self, rows: Rows, walks: list[list[LayerWalk]]) -> Num:
         """What the loss builds from all layers at once, on top of the head's transient."""
@@ -222,36 +232,58 @@ class Pricer:
 
     def _walk_seconds(
         self, walk: LayerWalk, kernel_s: Array, message_s: Array, points: MeshBatch
-    ) -> tuple[Array, Array, Array, Array]:
-        """(causes, U) seconds of forward, backward, weight gradients that can wait and base recompute of a layer."""
-        forward, backward, weight, base = (np.zeros((len(TIME_CAUSES), points.size)) for _ in range(4))
-        kernels = zip(walk.kernels, walk.kernel_again, walk.kernel_waits, kernel_s, strict=True)
-        for kernel, again, waits, each in kernels:
+    ) -> tuple[Array, Array, Array, Array, Array]:
+        """(causes, U) seconds of forward, backward, weight gradients that can wait, base recompute and of what a full
+        recompute spares of a layer."""
+        shape = (len(TIME_CAUSES), points.size)
+        forward, backward, weight, base, spared = (np.zeros(shape) for _ in range(5))
+        left_out = walk.spared if self.engine.stops_early else frozenset()
+        kernels = zip(
+            walk.kernels, walk.kernel_again, walk.kernel_waits, kernel_s, walk.kernel_ops, strict=True
+        )
+        for kernel, again, waits, each, name in kernels:
             if kernel.phase is Phase.FORWARD:
                 forward[0] += each
                 base[0] += again * each
+                spared[0] += (1.0 - again) * each if name in left_out else 0.0
             else:
                 backward[0] += each
                 if waits:
                     weight[0] += each
+        shared = Counter(
+            (m.overlap_class, m.phase) for m in walk.messages if m.overlap_class == "ep_dispatch"
+        )
         for index, message in enumerate(walk.messages):
-            window = kernel_s[list(walk.message_windows[index])].sum(0)
+            window = kernel_s[list(walk.message_windows[index])].sum(0) / max(
+                shared[message.overlap_class, message.phase], 1
+            )
             shown = self._shown(message.overlap_class, message_s[index], window)
             cause = _CAUSE_OF_AXIS[message.axis]
             if message.phase is Phase.FORWARD:
                 forward[cause] += shown
                 if walk.message_again[index]:
                     base[cause] += shown
+                elif walk.message_ops[index] in left_out:
+                    spared[cause] += shown
             else:
                 backward[cause] += shown
                 if message.phase is Phase.WEIGHT_GRADIENT:
                     weight[cause] += shown
-        return forward, backward + base, weight, base
+        return forward, backward + base, weight, base, spared
 
     def _shown(self, overlap_class: str, seconds: Array, window_s: Array) -> Array:
         """Seconds of a message that show: at most its class's share of the kernels beside it hides the rest."""
         share = self.engine.overlap().hidden.get(overlap_class, 0.0)
         return self._beside(seconds, window_s, share) if share else seconds
+
+
+def _waiting(states: RowStates, saved: Array) -> Array:
+    """Gradients that wait while a row runs backward, at the pass's highest instant.
+
+    The queue fills by a row's own gradients while what it saved is given back: it is full at the highest instant where
+    it grows faster than that shrinks, and has just begun where it does not.
+    """
+    return np.where(states.own_bytes > saved, states.waiting_bytes, states.own_bytes)
 
 
 def _memory(walk: LayerWalk) -> tuple[Num, ...]:

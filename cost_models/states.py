@@ -26,6 +26,8 @@ class RowStates:
     static_parts_bytes: Array  # (3, rows, B): weights, gradients, optimizer
     step_transient_bytes: Array  # (rows, B)
     gathered_bytes: Array  # (rows, B) unsharded parameters and gradient of the row while it runs
+    own_bytes: Array  # (rows, B) whole gradients of the row that wait for their reduction
+    waiting_bytes: Array  # (rows, B) the most that wait, of all rows
     sync_s: Array
     gather_s: Array
     optimizer_s: Array
@@ -203,6 +205,8 @@ class StatePricer:
             np.stack([row.static for row in rows], axis=1),
             instants.stepping,
             instants.gathered,
+            np.broadcast_to(instants.own, instants.gathered.shape),
+            np.broadcast_to(instants.waiting, instants.gathered.shape),
             sync + again,
             gather,
             optimizer_seconds(traffic, 1.0, self._device, self._efficiency)

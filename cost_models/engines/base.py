@@ -94,7 +94,8 @@ class RowInstants:
 
     `elements` are local elements, `trained` those that are trained, `gathered` the bytes that a row gathers and
     reduces while it runs, `stepping` the bytes that live only in the optimizer step; `layers` is the row of every
-    layer, embedding and head included.
+    layer, embedding and head included. Gradients that wait whole for their reduction come with the
+    backward pass: a row's `own`, and at most `waiting` of all rows.
     """
 
     elements: NDArray[np.float64]
@@ -102,6 +103,8 @@ class RowInstants:
     stepping: NDArray[np.float64]
     layers: tuple[int, ...]
     trained: NDArray[np.float64]
+    own: Num = 0.0
+    waiting: Num = 0.0
 
     @property
     def whole(self) -> NDArray[np.float64]:
@@ -196,6 +199,8 @@ class Engine(ABC):
 
     shards_by_unit: ClassVar[bool] = False
     """Whether layers are gathered and reduced one by one as `unit_instants` says, instead of by `gathered_units`."""
+    stops_early: ClassVar[bool] = False
+    """Whether a full recompute ends with the last saved tensor of a layer (checkpoints without re-entrance)."""
     late_gradients: ClassVar[bool] = True
     """Whether shards of gradients that do not exist yet are left out before a step's only backward pass."""
     keeps_head: ClassVar[bool] = False

@@ -30,6 +30,7 @@ class DeepSpeed(TorchFamily):
 
     name = "deepspeed"
     versions = ("0.14", "0.19")
+    stops_early: ClassVar[bool] = False  # its checkpoints re-enter
     options_type: ClassVar[type[EngineOptions]] = DeepSpeedOptions
     default_zero = 1
     eager_loss = True

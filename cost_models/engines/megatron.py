@@ -14,9 +14,18 @@ from cost_models.engines.base import (
     DTYPE_BYTES,
     Engine,
     OverlapPolicy,
+    RowInstants,
     StateBytes,
     SyncPlan,
-    moment_bytes,
+)
+from cost_models.engines.megatron_dummies import empty_gradient_bytes
+from cost_models.engines.megatron_fsdp import fsdp_instants, fsdp_plan, fsdp_states
+from cost_models.engines.megatron_states import (
+    NARROW_WEIGHT_BYTES,
+    gathered_bytes,
+    optimizer_bytes,
+    stepping_bytes,
+    weight_bytes,
 )
 from cost_models.engines.megatron_workspaces import (
     overlap_buffer_bytes,
@@ -54,7 +63,17 @@ class Megatron(Engine):
     def space(self, model: ModelSpec, job: Job) -> Space:
         """Distributed optimizer on; 1F1B and interleaving; one number of fully recomputed layers for all stages."""
         scopes = selective_bases(model, (self.default_scopes,))
-        return Space(zero=(1,), schedules=("1f1b", "interleaved"), scopes=scopes, offload=("optimizer",))
+        sharded = self.settings.megatron_fsdp
+        return Space(
+            zero=(1, 2, 3) if sharded else (1,),
+            schedules=("1f1b", "interleaved"),
+            scopes=scopes,
+            offload=() if sharded else ("optimizer",),
+        )
+
+    def usual_zero(self, pp: int) -> int:
+        """The distributed optimizer; optim_grads_params under Megatron-FSDP, as its argument's default is."""
+        return 3 if self.settings.megatron_fsdp else self.default_zero
 
     def style(self, job: Job, cp_kind: str) -> Style:
         """Transformer Engine's fused kernels; the logits go to fp32 unless the loss is fused."""
@@ -67,6 +86,7 @@ class Megatron(Engine):
             cross_entropy_chunks=options.cross_entropy_chunks,
             router_fp32=options.router_fp32,
             compute_bytes=job.precision.activation_bytes,
+            narrow_bytes=NARROW_WEIGHT_BYTES.get(job.precision, 0.0),
             dispatch_bytes=1.0 if job.options.moe_dispatch_dtype == "fp8" else job.precision.activation_bytes,
             expert_capacity_factor=job.options.moe_capacity_factor,
             deduplicated_dispatch=options.deduplicated_dispatch or job.options.moe_dispatcher != "alltoall",
@@ -76,6 +96,7 @@ class Megatron(Engine):
             softmax_fp32_copy=not options.softmax_fusion,
             cross_entropy_copy=options.cross_entropy_impl == "native",
             deferred_head_batches=options.deferred_head_batches,
+            head_gradient_beside=not options.megatron_fsdp,
             weighted_experts=options.weighted_experts,
             fused_scan=True,
         )
@@ -89,6 +110,9 @@ class Megatron(Engine):
         if options.transformer_impl == "local" and options.attention == "unfused":
             each = job.precision.activation_bytes
             workspaces = workspaces + score_buffer_bytes(model, job.seq_len or 0, each, meshes)
+        if options.gradient_accumulation_fusion and options.transformer_impl == "transformer_engine":
+            each = job.precision.activation_bytes
+            workspaces = workspaces + empty_gradient_bytes(model, each, meshes)
         if options.tp_comm_overlap:
             each = job.precision.activation_bytes
             workspaces = workspaces + overlap_buffer_bytes(model, job.seq_len or 0, each, meshes)
@@ -101,18 +125,17 @@ class Megatron(Engine):
 
     def state_bytes(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> StateBytes:
         """Weights in the compute dtype, main gradients, and master copy + moments over the shard ranks."""
-        weight = job.precision.activation_bytes
-        gradient = DTYPE_BYTES[self.settings.grad_dtype]
-        master = 4.0 if weight < 4.0 else 0.0
-        moments = moment_bytes(group, job.optimizer, self.settings.moment_dtype)
-        optimizer = (master + moments) / self._shard_ways(group, meshes)
-        traffic = 2.0 * optimizer + (gradient + weight) / self._shard_ways(group, meshes) + gradient
-        flat = gradient if self.settings.flat_all_reduce else 0.0
-        resident = StateBytes(weight, gradient, optimizer, np.full(meshes.size, flat), traffic)
+        options, ways = self.settings, self._shard_ways(group, meshes)
+        weight = weight_bytes(group, job, options)
+        gradient = DTYPE_BYTES[options.grad_dtype]
+        optimizer = optimizer_bytes(group, job, options) / ways
+        traffic = 2.0 * optimizer + (gradient + weight) / ways + gradient
+        stepping = stepping_bytes(group, job, options, meshes, ways)
+        resident = StateBytes(weight, gradient, optimizer, stepping, traffic)
+        if options.megatron_fsdp:
+            return fsdp_states(resident, ways, meshes)
         share = meshes.key.offload.optimizer
-        return (
-            self._offloaded(resident, share, weight, self._shard_ways(group, meshes)) if share else resident
-        )
+        return self._offloaded(resident, share, weight, ways) if share else resident
 
     def _offloaded(self, resident: StateBytes, share: float, weight: float, ways: Num) -> StateBytes:
         """--optimizer-cpu-offload: the host keeps a share of master weights and moments and a gradient on its way.
@@ -132,13 +155,23 @@ class Megatron(Engine):
 
     def sync_plan(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> SyncPlan:
         """Distributed optimizer: reduce-scatter gradients, gather parameters; without it: all-reduce."""
-        gradient, weight = DTYPE_BYTES[self.settings.grad_dtype], job.precision.activation_bytes
+        gradient = DTYPE_BYTES[self.settings.grad_dtype]
+        weight = gathered_bytes(group, job, self.settings)
         sharded = meshes.zero >= 1
-        return SyncPlan(
+        plan = SyncPlan(
             reduce_scatter=np.where(sharded, gradient, 0.0),
             all_reduce=np.where(sharded, 0.0, gradient),
             all_gather=np.where(sharded, weight, 0.0),
         )
+        return fsdp_plan(plan, weight, gradient, meshes) if self.settings.megatron_fsdp else plan
+
+    def instants(self, rows: RowInstants, meshes: MeshBatch) -> RowInstants:
+        """Communication units of Megatron-FSDP; nothing comes and goes without it."""
+        options = self.settings
+        if not options.megatron_fsdp:
+            return rows
+        narrow = 1.0 if options.fp8_param_gather else DTYPE_BYTES["bf16"]
+        return fsdp_instants(rows, narrow, DTYPE_BYTES[options.grad_dtype], options, meshes)
 
     def send_ways(self, meshes: MeshBatch) -> Num:
         """All tensor-parallel ranks where the boundary is scattered for the way."""
@@ -160,21 +193,17 @@ class Megatron(Engine):
             sync_overlap=0.7 if options.overlap_grad_reduce else 0.0,
             sync_exposed_min=0.05 if options.overlap_grad_reduce else 1.0,
             gather_exposed=0.15 if options.overlap_param_gather else 1.0,
-            micro_overlap=0.0,
+            micro_overlap=0.8 if options.megatron_fsdp and options.overlap_param_gather else 0.0,
             send_shown=0.3,  # overlap_p2p_communication is on with interleaving
         )
 
     def rules(self) -> tuple[Rule, ...]:
         """Megatron's own refusals beside the common ones."""
         arguments = "megatron/training/arguments.py"
+        stages = (0, 1, 2, 3) if self.settings.megatron_fsdp else (0, 1)
+        why = "needs Megatron-FSDP: set engine.megatron_fsdp=true"
         rules = (
-            only(
-                "megatron_zero",
-                "zero",
-                (0, 1),
-                "needs Megatron-FSDP, which is not modelled in this version",
-                arguments,
-            ),
+            only("megatron_zero", "zero", stages, why, arguments),
             runs("megatron_schedule", SCHEDULES_RUN, "megatron/core/pipeline_parallel/schedules.py"),
             fixed(
                 "megatron_replicas",

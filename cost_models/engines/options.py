@@ -47,6 +47,9 @@ class MegatronOptions(EngineOptions):
     scores for all layers."""
     deterministic: bool = False
     """--deterministic-mode: large cuBLAS workspaces on every device."""
+    gradient_accumulation_fusion: bool = True
+    """Weight gradients are added to the main gradients by the product itself; Transformer Engine then keeps one empty
+    gradient for every shape of linear (--no-gradient-accumulation-fusion)."""
     softmax_fusion: bool = True
     """False: materialised attention keeps an fp32 softmax (--no-masked-softmax-fusion)."""
     grouped_gemm: bool = True
@@ -56,6 +59,23 @@ class MegatronOptions(EngineOptions):
     deferred_head_batches: Annotated[int, Field(ge=0, le=65_536)] = 0
     """Micro-batches whose weight gradient of the head waits for the pipeline's end (--defer-embedding-wgrad-compute
     with --wgrad-deferral-limit)."""
+    master_dtype: Literal["fp32", "remainder", "fp16", "bf16"] = "fp32"
+    """Main weights of the optimizer: remainder keeps the 16 bits of fp32 that bf16 weights lack, as
+    --use-precision-aware-optimizer does; fp16 and bf16 are --main-params-dtype."""
+    second_moment_dtype: Literal["same", "fp32", "bf16", "fp16", "fp8"] = "same"
+    """Second moment, where it differs from engine.moment_dtype (--exp-avg-sq-dtype)."""
+    fp8_param_gather: bool = False
+    """Weights of linears exist in the precision's narrow type alone (--fp8-param-gather): no 16-bit copy."""
+    fp8_weight_copies: Annotated[int, Field(ge=0, le=2)] = 2
+    """Narrow copies of every linear's weight: as it is and transposed; 1 where the device multiplies both ways from one
+    (tensor-wise scaling on Blackwell), 0 without a cache of them (--no-fp8-weight-transpose-cache)."""
+    megatron_fsdp: bool = False
+    """--use-megatron-fsdp: ZeRO 0 to 3 are the data-parallel sharding strategies no_shard, optim, optim_grads and
+    optim_grads_params."""
+    fsdp_double_buffer: bool = False
+    communication_unit_elements: Annotated[float, Field(ge=1.0, le=1e13)] = 1e9
+    """Elements of gradients that wait for their reduction under Megatron-FSDP, and twice those gathered ahead
+    (--suggested-communication-unit-size)."""
 
 
 class TorchOptions(EngineOptions):

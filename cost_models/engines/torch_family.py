@@ -23,6 +23,7 @@ class TorchFamily(Engine):
     options_type: ClassVar[type[EngineOptions]] = TorchOptions
     eager_loss: ClassVar[bool] = False
     """Whether an unfused loss runs out of place, as torch.nn.functional.cross_entropy over fp32 logits does."""
+    stops_early: ClassVar[bool] = True
     copies_in_step: ClassVar[bool] = True
     """Whether the optimizer makes one more copy of its shard, as foreach optimizers do and fused ones do not."""
 

@@ -34,6 +34,7 @@ class Torchtitan(TorchFamily):
 
     name = "torchtitan"
     versions = ("0.1", "0.2", "0.3")
+    stops_early: ClassVar[bool] = False  # activation_checkpoint.early_stop is off by default
     options_type: ClassVar[type[EngineOptions]] = TorchtitanOptions
     default_zero = 3
     shards_by_unit = True

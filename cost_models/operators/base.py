@@ -39,6 +39,7 @@ class DtypeRole(StrEnum):
     INT64 = "int64"
     BYTE = "byte"  # fp8, flags
     MASK = "mask"  # dropout masks, as wide as the device's kernels make them
+    NARROW = "narrow"  # operands of fp8 and fp4 products that are kept as they were multiplied
 
 
 class KernelKind(StrEnum):
@@ -125,6 +126,7 @@ class Style:
     cross_entropy_copy: bool = (
         False  # fused and not in place: the softmax is made beside an fp32 copy of the logits
     )
+    head_gradient_beside: bool = False  # the head's weight gradient is a tensor beside the main gradient
     deferred_head_batches: int = 0  # micro-batches whose weight gradient of the head is put off
     weighted_experts: bool = (
         False  # an unfused activation of experts is weighted by the router, which keeps it
@@ -137,6 +139,7 @@ class Style:
     sp_saves_shard: bool = True  # column-parallel linears save the sequence-sharded input and gather again
     router_fp32: bool = True
     compute_bytes: float = 2.0  # bytes of the compute dtype
+    narrow_bytes: float = 0.0  # of an input of a linear that is kept in fp8 or fp4; 0: in the compute dtype
     dispatch_bytes: float = 2.0  # bytes of an element sent to experts in the forward pass
     expert_capacity_factor: float = 0.0  # 0: dropless; else tokens per expert are padded to the capacity
     deduplicated_dispatch: bool = False  # one copy of a token per destination node instead of top_k copies

@@ -19,6 +19,7 @@ from cost_models.operators.base import (
     Tensor,
     Transient,
 )
+from cost_models.operators.narrow import kept_input
 from cost_models.specs.base import Frozen
 from cost_models.units import Num
 
@@ -128,7 +129,7 @@ class Linear(Operator):
         elements = self.elements_in(at)
         if self.split == "column" and style.sp_saves_shard and not self.per_sample:
             elements = elements / at.sp_ways
-        return (Tensor(self.inputs[0], elements),)
+        return (kept_input(self.inputs[0], elements, style, wide=self.fp32),)
 
     def messages(self, at: Shard, style: Style) -> tuple[Message, ...]:
         """Sequence parallel: all-gather and reduce-scatter; without it: all-reduce."""

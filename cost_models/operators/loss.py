@@ -96,10 +96,20 @@ class LmHead(Operator):
         )
 
     def transient(self, at: Shard, style: Style) -> Transient:
-        """Logits forward (a chunk of them where the loss is chunked); their gradient and the input's backward."""
-        logits = at.tokens * self._columns(at, style) / style.cross_entropy_chunks * style.compute_bytes
+        """Logits forward (a chunk of them where the loss is chunked); their gradient and the input's backward.
+
+        Megatron-LM's head holds two tensors more: under sequence parallelism its gathered input, and backward a weight
+        gradient in the compute dtype, empty where the fused product adds to the main gradient
+        (megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
+        """
+        columns = self._columns(at, style)
+        logits = at.tokens * columns / style.cross_entropy_chunks * style.compute_bytes
         inside = self.elements_in(at) * style.compute_bytes
-        return Transient(logits, logits + inside)
+        if not style.head_gradient_beside:
+            return Transient(logits, logits + inside)
+        gathered = np.where(np.asarray(at.sp) > 0, inside, 0.0)
+        weight = columns * self.width * style.compute_bytes
+        return Transient(logits + gathered, logits + inside + gathered + weight)
 
     def model_flops(self, at: Shard) -> Num:
         """2 x tokens x hidden x vocabulary (unpadded)."""

@@ -21,6 +21,7 @@ from cost_models.operators.base import (
     Transient,
     memory_kernels,
 )
+from cost_models.operators.narrow import kept_input
 from cost_models.units import Num
 
 
@@ -259,7 +260,7 @@ class GroupedLinear(Operator):
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
         """The routed rows it reads."""
         rows, _, k = self._shape(at, style)
-        return (Tensor(self.inputs[0], rows * k),)
+        return (kept_input(self.inputs[0], rows * k, style),)
 
     def transient(self, at: Shard, style: Style) -> Transient:
         """Output forward; gradients of input and output backward."""

@@ -78,8 +78,7 @@ def _options(arguments: Arguments, program: str, data_parallel: int) -> dict[str
     }
     if arguments.text("cross-entropy-fusion-impl") == "te":
         options["engine.cross_entropy_impl"] = "te"
-    if arguments.flag("use-precision-aware-optimizer") and arguments.has("exp-avg-dtype"):
-        options["engine.moment_dtype"] = _dtype(arguments, "exp-avg-dtype")
+    options |= _sharded(arguments) | _optimizer_dtypes(arguments)
     if program == "t5":
         options["job.decoder_seq_len"] = arguments.whole("decoder-seq-length")
     if arguments.has("moe-expert-capacity-factor"):
@@ -89,6 +88,37 @@ def _options(arguments: Arguments, program: str, data_parallel: int) -> dict[str
         options["job.moe_dispatcher"] = "hybridep" if backend == "hybridep" else "deepep"
     if arguments.has("mtp-num-layers"):
         options["job.train_mtp"] = True
+    return options
+
+
+def _sharded(arguments: Arguments) -> dict[str, Any]:
+    """Options of narrow parameters and of Megatron-FSDP."""
+    options: dict[str, Any] = {}
+    if arguments.flag("fp8-param-gather"):
+        options["engine.fp8_param_gather"] = True
+    if not arguments.flag("use-megatron-fsdp"):
+        return options
+    options["engine.megatron_fsdp"] = True
+    options["engine.fsdp_double_buffer"] = arguments.flag("fsdp-double-buffer")
+    main = arguments.text("megatron-fsdp-main-params-dtype", "fp32")
+    options["engine.master_dtype"] = "bf16" if main == "auto" else main
+    if arguments.has("suggested-communication-unit-size"):
+        options["engine.communication_unit_elements"] = arguments.number("suggested-communication-unit-size")
+    return options
+
+
+def _optimizer_dtypes(arguments: Arguments) -> dict[str, Any]:
+    """Moments and main weights of --use-precision-aware-optimizer: of fp32 main weights it stores what bf16 lacks."""
+    if not arguments.flag("use-precision-aware-optimizer"):
+        return {}
+    options: dict[str, Any] = {}
+    if arguments.has("exp-avg-dtype"):
+        options["engine.moment_dtype"] = _dtype(arguments, "exp-avg-dtype")
+    if arguments.has("exp-avg-sq-dtype"):
+        options["engine.second_moment_dtype"] = _dtype(arguments, "exp-avg-sq-dtype")
+    main = _dtype(arguments, "main-params-dtype") if arguments.has("main-params-dtype") else "fp32"
+    kept = main == "fp32" and arguments.flag("bf16") and not arguments.flag("optimizer-cpu-offload")
+    options["engine.master_dtype"] = "remainder" if kept else main
     return options
 
 
@@ -123,11 +153,20 @@ def _deferred(arguments: Arguments, data_parallel: int) -> int:
 
 def _gradient_dtype(arguments: Arguments) -> str:
     """fp32 accumulation comes with bf16 unless --grad-reduce-in-bf16 or bf16 main gradients are asked for."""
+    if arguments.flag("use-megatron-fsdp"):
+        return _fsdp_gradient_dtype(arguments)
     if arguments.flag("grad-reduce-in-bf16") or arguments.text("main-grads-dtype") == "bf16":
         return "bf16"
     if arguments.flag("fp16") and not arguments.flag("accumulate-allreduce-grads-in-fp32"):
         return "bf16"  # 16-bit gradients of an fp16 run: two bytes
     return "fp32"
+
+
+def _fsdp_gradient_dtype(arguments: Arguments) -> str:
+    """Main gradients of Megatron-FSDP: as stated, `auto` is the model's type; fp32 before there was an argument."""
+    stated = arguments.text("megatron-fsdp-main-grads-dtype", "fp32")
+    wide = "bf16" if arguments.flag("bf16") or arguments.flag("fp16") else "fp32"
+    return {"auto": wide, "fp16": "bf16"}.get(stated, stated)
 
 
 def _dtype(arguments: Arguments, name: str) -> str:

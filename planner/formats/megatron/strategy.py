@@ -3,6 +3,7 @@
 import re
 from typing import Any, Final
 
+from cost_models.engines.megatron_fsdp import STRATEGIES
 from cost_models.errors import BadInput
 from cost_models.specs.strategy import StrategyRequest
 from planner.formats.megatron.arguments import Arguments
@@ -45,16 +46,35 @@ def read_strategy(arguments: Arguments, num_layers: int, devices: int) -> Strate
         "stages": stages,
         "mbs": arguments.whole("micro-batch-size"),
         "sp": arguments.flag("sequence-parallel") and axes["tp"] > 1,
-        "zero": 1 if arguments.flag("use-distributed-optimizer") else 0,
+        "zero": _zero(arguments),
         "recompute": _recompute(arguments, num_layers, stages),
         "cp_kind": {"a2a": "ulysses", "all_gather": "allgather"}.get(arguments.text("cp-comm-type"), "ring"),
     }
     replicas = arguments.whole("num-distributed-optimizer-instances", 1)
     if replicas > 1 and values["zero"]:
         values["dp_replicate"] = replicas
+    if arguments.flag("optimizer-cpu-offload"):
+        share = arguments.number("optimizer-offload-fraction", 1.0)
+        values["offload"] = "optimizer" if share >= 1.0 else f"optimizer:{share:g}"
     if arguments.flag("use-tp-pp-dp-mapping"):
         values["order"] = ("tp", "cp", "ep", "pp", "dp")
     return StrategyRequest(**values)
+
+
+def _zero(arguments: Arguments) -> int:
+    """The distributed optimizer, or the sharding strategy of Megatron-FSDP."""
+    if not arguments.flag("use-megatron-fsdp"):
+        return 1 if arguments.flag("use-distributed-optimizer") else 0
+    name = arguments.text("data-parallel-sharding-strategy")
+    if not name:
+        name = STRATEGIES[-1]
+        arguments.assume("data-parallel-sharding-strategy", name)
+    if name not in STRATEGIES:
+        raise BadInput(
+            f"--data-parallel-sharding-strategy {name:.40} is not known; use {', '.join(STRATEGIES)}",
+            pointer="/data-parallel-sharding-strategy",
+        )
+    return STRATEGIES.index(name)
 
 
 def read_stages(arguments: Arguments, num_layers: int, pp: int) -> tuple[int, ...]:

@@ -157,7 +157,10 @@ def test_recompute_in_the_contracts_words(changes, recompute):
     [
         ({"num_layers": "twelve"}, "--num-layers twelve is not a whole number"),
         ({"tensor_model_parallel_size": 3}, "world size 8 is not divisible"),
-        ({"use_megatron_fsdp": "true"}, "--use-megatron-fsdp true: Megatron-FSDP is not modelled"),
+        (
+            {"use_torch_fsdp2": "true"},
+            "--use-torch-fsdp2 true: torch FSDP2 inside Megatron-LM is not modelled",
+        ),
         ({"fp16": "true"}, "--bf16 and --fp16 are both given"),
         ({"recompute_granularity": "full"}, 'needs --recompute-method "uniform" or "block"'),
         ({"normalization": "BatchNorm"}, "--normalization BatchNorm is not known"),

@@ -1,0 +1,87 @@
+"""What a parameter leaves on a Megatron-LM rank: weights in narrow or 16-bit types, main weights, moments."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models.engines.base import DTYPE_BYTES, moment_bytes
+from cost_models.engines.options import MegatronOptions
+from cost_models.mesh import MeshBatch
+from cost_models.operators.base import ParameterGroup
+from cost_models.specs.job import Job, Optimizer, Precision
+from cost_models.units import Num
+
+NARROW_WEIGHT_BYTES: Final = {
+    Precision.FP8: 1.0,
+    Precision.MXFP8: 1.0 + 1.0 / 32,
+    Precision.NVFP4: 0.5 + 1.0 / 16,
+}
+"""Bytes of a weight in a narrow type with its scales: one a tensor, a byte for 32 (MXFP8) or for 16 (NVFP4) elements
+(Transformer Engine, pytorch/tensor)."""
+
+MASTER_BYTES: Final = {"fp32": 4.0, "remainder": 2.0, "fp16": 2.0, "bf16": 2.0}
+"""Main weights by `engine.master_dtype` (megatron/core/optimizer/optimizer_config.py, store_param_remainders)."""
+
+
+def is_narrow(group: ParameterGroup, job: Job) -> bool:
+    """Whether a group's products run in a narrow type: linears of blocks, not tables, heads, norms or biases."""
+    return job.precision in NARROW_WEIGHT_BYTES and group.matrix and not group.rows
+
+
+def weight_bytes(group: ParameterGroup, job: Job, options: MegatronOptions) -> float:
+    """Bytes of a weight: 16 bits and its narrow copies, which stay from step to step (Transformer Engine,
+    module/base.py, get_weight_workspace); the copies alone where parameters are narrow themselves."""
+    wide = job.precision.activation_bytes
+    if not is_narrow(group, job):
+        return wide
+    narrow = NARROW_WEIGHT_BYTES[job.precision]
+    if options.fp8_param_gather:
+        return narrow * max(options.fp8_weight_copies, 1)
+    return wide + narrow * options.fp8_weight_copies
+
+
+def gathered_bytes(group: ParameterGroup, job: Job, options: MegatronOptions) -> float:
+    """Bytes of a weight as it travels."""
+    if options.fp8_param_gather and is_narrow(group, job):
+        return NARROW_WEIGHT_BYTES[job.precision]
+    return job.precision.activation_bytes
+
+
+def optimizer_bytes(group: ParameterGroup, job: Job, options: MegatronOptions) -> float:
+    """Main weights and moments."""
+    master = MASTER_BYTES[options.master_dtype] if job.precision.activation_bytes < 4.0 else 0.0
+    moments = moment_bytes(group, job.optimizer, options.moment_dtype)
+    if job.optimizer is Optimizer.ADAMW and options.second_moment_dtype != "same":
+        moments += DTYPE_BYTES[options.second_moment_dtype] - DTYPE_BYTES[options.moment_dtype]
+    return master + moments
+
+
+def stepping_bytes(
+    group: ParameterGroup, job: Job, options: MegatronOptions, meshes: MeshBatch, ways: Num
+) -> NDArray[np.float64]:
+    """Bytes a parameter that exist in the optimizer step alone.
+
+    Narrow main gradients are copied to fp32 shards (distrib_optimizer.py, _copy_model_grads_to_main_grads). The
+    precision-aware optimizer takes them as they are, and makes fp32 copies of all narrow moments that step together
+    (transformer_engine/pytorch/optimizers/fused_adam.py, get_unscaled_state); experts step after the others.
+    """
+    flat = DTYPE_BYTES[options.grad_dtype] if options.flat_all_reduce else 0.0
+    narrow = job.precision.activation_bytes < DTYPE_BYTES["fp32"]
+    copied: Num = 0.0
+    if is_precision_aware(options):
+        wide = sum(DTYPE_BYTES["fp32"] for dtype in _moment_dtypes(options) if dtype != "fp32")
+        copied = np.where((meshes.ep > 1) & (not group.is_expert), 0.0, wide)
+    elif narrow and options.grad_dtype != "fp32":
+        copied = DTYPE_BYTES["fp32"]
+    return np.asarray(flat + copied / ways + np.zeros(meshes.size), dtype=float)
+
+
+def is_precision_aware(options: MegatronOptions) -> bool:
+    """Whether options ask for what --use-precision-aware-optimizer alone has."""
+    return options.master_dtype != "fp32" or any(dtype != "fp32" for dtype in _moment_dtypes(options))
+
+
+def _moment_dtypes(options: MegatronOptions) -> tuple[str, str]:
+    second = options.second_moment_dtype
+    return options.moment_dtype, options.moment_dtype if second == "same" else second
