@@ -110,6 +110,10 @@ def step_bound(schedule: ScheduleName, p: int, v: int, m: int, durations: Pipeli
     if schedule.splits_backward:  # whole or in two, whatever is less
         backward_s = np.minimum(backward_s, sum(durations.split_s()))
     work_s = (durations.forward_s + backward_s).sum(axis=(0, 1))
+    if schedule.has_two_chunks:  # as many forwards of a chunk as backwards of the other are in pairs
+        forward_s, after_s = durations.paired_s()
+        apart_s = durations.forward_s + backward_s[:, ::-1]
+        work_s = np.minimum(apart_s, forward_s + after_s[:, ::-1]).sum(axis=(0, 1))
     if schedule is ScheduleName.DUALPIPE:  # both copies of a stage are in the sum
         work_s = work_s / 2
     bounds_s = [

@@ -30,6 +30,8 @@ class PathCoefficients:
         input_gradient_count: input gradients of every chunk that are apart, shape (p, v); None where the
             schedule splits no backward.
         weight_gradient_count: weight gradients of every chunk that are apart, likewise.
+        paired_forward_count: forwards among forward_count that run beside a backward, likewise.
+        paired_backward_count: those backwards among backward_count.
     """
 
     forward_count: IntArray
@@ -41,10 +43,15 @@ class PathCoefficients:
     input_gradient_count: IntArray | None = None
     weight_gradient_count: IntArray | None = None
     link_count: IntArray | None = None
+    paired_forward_count: IntArray | None = None
+    paired_backward_count: IntArray | None = None
 
     def lower_bound_s(self, durations: PipelineDurations) -> FloatArray:
         """Seconds of the path under other durations of the same shape, () or (B,)."""
+        forward_s, backward_s = durations.paired_s()
         terms = (
+            (self.paired_forward_count, forward_s - durations.forward_s),
+            (self.paired_backward_count, backward_s - durations.backward_s),
             (self.forward_count, durations.forward_s),
             (self.backward_count, durations.backward_s),
             (self.first_forward_count, durations.first_forward_extra_s),
@@ -96,8 +103,8 @@ def critical_path(
     last_weight = by_kind[Slot.LAST_WEIGHT_GRADIENT]
     weight = by_kind[Slot.WEIGHT_GRADIENT] + last_weight
     return PathCoefficients(
-        forward_count=by_kind[Slot.FORWARD] + by_kind[Slot.FIRST_FORWARD],
-        backward_count=by_kind[Slot.BACKWARD] + by_kind[Slot.LAST_BACKWARD],
+        forward_count=by_kind[[Slot.FORWARD, Slot.FIRST_FORWARD, Slot.PAIRED_FORWARD]].sum(axis=0),
+        backward_count=by_kind[[Slot.BACKWARD, Slot.LAST_BACKWARD, Slot.PAIRED_BACKWARD]].sum(axis=0),
         first_forward_count=by_kind[Slot.FIRST_FORWARD],
         last_backward_count=by_kind[Slot.LAST_BACKWARD] + last_weight,
         edge_count=int(link_count.sum()),
@@ -105,6 +112,8 @@ def critical_path(
         input_gradient_count=by_kind[Slot.INPUT_GRADIENT] if schedule.splits_backward else None,
         weight_gradient_count=weight if schedule.splits_backward else None,
         link_count=link_count,
+        paired_forward_count=by_kind[Slot.PAIRED_FORWARD] if schedule.splits_backward else None,
+        paired_backward_count=by_kind[Slot.PAIRED_BACKWARD] if schedule.splits_backward else None,
     )
 
 

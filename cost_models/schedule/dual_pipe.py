@@ -5,13 +5,15 @@
                 parameter, half of the micro-batches enter at either end
 
 A rank of dualpipe and the one it mirrors do what one rank of dualpipe-v with p / 2 ranks does: the second half of
-a V is the other direction.  Both hold 2 p' + 1 chunk activations at most, p' the ranks of the V, with the bubble
-(p' - 1) (F + 2 I - W), the report's (PP / 2 - 1) (F&B + B - 3 W) with F&B = F + B and B = I + W.
+a V is the other direction.  Both hold 2 p' + 1 chunk activations at most, p' the ranks of the V; the report's
+bubble is (PP / 2 - 1) (F&B + B - 3 W) with B = I + W.
 
 The first stage runs whole backwards, as in `zero_bubble`.
 
-The lists run the forward of a pair before its backward; what the two hide of each other's communication is a
-matter of their durations.
+The lists run the forward of a pair before its backward.  Where the two run side by side the pair is one piece of work,
+shorter by what they hide of each other's communication, and hands both results on at its end: all of its seconds are
+`PipelineDurations.paired_forward_s`, and `paired_backward_s` is 0.  That gives the report's
+bubble to within a tenth; one after the other it is (p' - 1) (F + I - W), as the forward's tensor leaves earlier.
 """
 
 from cost_models.schedule.rank_list import Operation, RankList

@@ -12,7 +12,10 @@ FloatArray = NDArray[np.float64]
 
 
 class Slot(IntEnum):
-    """Kinds of operation that take different seconds; the first four are those of lists without a split."""
+    """Kinds of operation that take different seconds; the first four are those of lists without a split.
+
+    Paired are a forward and the backward after it that run side by side (see `dual_pipe`).
+    """
 
     FORWARD = 0
     BACKWARD = 1
@@ -21,6 +24,8 @@ class Slot(IntEnum):
     INPUT_GRADIENT = 4
     WEIGHT_GRADIENT = 5
     LAST_WEIGHT_GRADIENT = 6
+    PAIRED_FORWARD = 7
+    PAIRED_BACKWARD = 8
 
 
 NUM_FUSED_SLOTS = 4
@@ -45,6 +50,10 @@ class PipelineDurations:
             between the last rank and the first (None: `send_s` everywhere).
         input_gradient_s: input gradient and recomputation, for schedules that split their backward.
         weight_gradient_s: weight gradient, for schedules that split their backward.
+        paired_forward_s: forward beside a backward of the rank's other chunk (None: as `forward_s`); only the dualpipe
+            schedules have such pairs.
+        paired_backward_s: what that backward adds when its forward has ended; 0 where a pair is one piece of work that
+            hands both results on at its end.
     """
 
     forward_s: FloatArray
@@ -55,6 +64,8 @@ class PipelineDurations:
     input_gradient_s: FloatArray | None = None
     weight_gradient_s: FloatArray | None = None
     link_s: FloatArray | None = None
+    paired_forward_s: FloatArray | None = None
+    paired_backward_s: FloatArray | None = None
 
     def __post_init__(self) -> None:
         shape = self.forward_s.shape
@@ -68,6 +79,8 @@ class PipelineDurations:
             self.last_backward_extra_s,
             self.input_gradient_s,
             self.weight_gradient_s,
+            self.paired_forward_s,
+            self.paired_backward_s,
         )
         given = [part for part in parts if part is not None]
         if self.forward_s.size == 0:
@@ -91,6 +104,14 @@ class PipelineDurations:
     def is_batched(self) -> bool:
         """Whether the durations carry the trailing axis B."""
         return self.forward_s.ndim == 3
+
+    def paired_s(self) -> tuple[FloatArray, FloatArray]:
+        """Seconds of the forward and the backward of a pair."""
+        forward, backward = self.paired_forward_s, self.paired_backward_s
+        return (
+            self.forward_s if forward is None else forward,
+            self.backward_s if backward is None else backward,
+        )
 
     def split_s(self) -> tuple[FloatArray, FloatArray]:
         """Input-gradient and weight-gradient seconds; refused where they are not given."""
@@ -118,6 +139,10 @@ def rank_busy_s(counts: PassCounts, durations: PipelineDurations) -> FloatArray:
     busy_s = forwards * durations.forward_s + fused * durations.backward_s
     if counts.split_backwards.any():
         busy_s = busy_s + split * sum(durations.split_s())
+    if counts.paired_forwards.any():
+        forward_s, backward_s = durations.paired_s()
+        busy_s = busy_s - counts.paired_forwards.reshape(shape) * (durations.forward_s - forward_s)
+        busy_s = busy_s - counts.paired_backwards.reshape(shape) * (durations.backward_s - backward_s)
     for extra_s in (durations.first_forward_extra_s, durations.last_backward_extra_s):
         if extra_s is not None:
             busy_s = busy_s + extra_s
@@ -126,7 +151,7 @@ def rank_busy_s(counts: PassCounts, durations: PipelineDurations) -> FloatArray:
 
 
 def by_slot(durations: PipelineDurations, *, split: bool = False) -> FloatArray:
-    """Seconds of every kind of operation, shape (4 p v, B), or (7 p v, B) with a split backward.
+    """Seconds of every kind of operation, shape (4 p v, B), or (9 p v, B) with a split backward.
 
     In blocks of p v in the order of `Slot`, each rank by rank; B is 1 for durations without that axis.
     """
@@ -138,14 +163,14 @@ def by_slot(durations: PipelineDurations, *, split: bool = False) -> FloatArray:
     if split:
         input_gradient, weight_gradient = durations.split_s()
         last_weight = weight_gradient if last is None else weight_gradient + last
-        blocks += [input_gradient, weight_gradient, last_weight]
+        blocks += [input_gradient, weight_gradient, last_weight, *durations.paired_s()]
     rows = len(blocks) * forward.shape[0] * forward.shape[1]
     return np.concatenate(blocks).reshape(rows, -1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DurationUnits:
-    """Durations in whole units of 2**exponent seconds: slots (4 p v, B) or (7 p v, B), exponent (B,).
+    """Durations in whole units of 2**exponent seconds: slots (4 p v, B) or (9 p v, B), exponent (B,).
 
     `send` has shape (1, B), or (p, B) where every link has seconds of its own.
     """

@@ -30,13 +30,15 @@ from cost_models.schedule.placement import num_stages, stage_table
 from cost_models.schedule.rank_list import Phase
 from cost_models.schedule.rules import check_legal
 
-# Slot of a phase, plain and special.
+# Slot of a phase: plain, special, and one of a pair.
 _SLOT_OF = np.array(
     [
         [Slot.FORWARD, Slot.BACKWARD, Slot.INPUT_GRADIENT, Slot.WEIGHT_GRADIENT],
         [Slot.FIRST_FORWARD, Slot.LAST_BACKWARD, Slot.INPUT_GRADIENT, Slot.LAST_WEIGHT_GRADIENT],
+        [Slot.PAIRED_FORWARD, Slot.PAIRED_BACKWARD, Slot.INPUT_GRADIENT, Slot.WEIGHT_GRADIENT],
     ]
 )
+_SPECIAL, _PAIRED = 1, 2
 
 # Levels and micro-batches (per rank) after which the middle of a schedule's lists repeats.
 _OPERATIONS_PER_CYCLE = {
@@ -139,7 +141,8 @@ def operation_slots(schedule: ScheduleName, p: int, v: int, m: int) -> IntArray:
     first = table.chunk if directions == 2 else 0  # chunk 1 of dualpipe takes the odd micro-batches
     is_first, is_last = table.micro_batch == first, table.micro_batch == m - directions + first
     is_special = np.where(table.phase == Phase.FORWARD, is_first, is_last)
-    kind = _SLOT_OF[is_special.astype(np.int64), table.phase]
+    row = np.where(is_special, _SPECIAL, np.where(table.pairs(schedule), _PAIRED, 0))
+    kind = _SLOT_OF[row, table.phase]
     slots = kind * (p * v) + np.arange(p)[:, None] * v + table.chunk
     listed: IntArray = np.where(table.exists, slots, NO_OPERATION)
     return listed

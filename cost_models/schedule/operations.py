@@ -65,6 +65,19 @@ class OperationTable:
         found: NDArray[np.bool_] = self.phase != NO_OPERATION
         return found
 
+    def pairs(self, schedule: ScheduleName) -> NDArray[np.bool_]:
+        """Where an operation belongs to a pair: a forward of one chunk and the backward after it, of the other.
+
+        Only the dualpipe lists mean them to run side by side; first forwards and last backwards never are paired.
+        """
+        found = np.zeros(self.phase.shape, dtype=np.bool_)
+        if schedule in (ScheduleName.DUALPIPE, ScheduleName.DUALPIPE_V):
+            forward, after = self.phase[:, :-1] == Phase.FORWARD, self.phase[:, 1:] == Phase.BACKWARD
+            both = forward & after & (self.chunk[:, :-1] != self.chunk[:, 1:])
+            found[:, :-1] |= both
+            found[:, 1:] |= both
+        return found
+
 
 @lru_cache(maxsize=64)
 def operations(schedule: ScheduleName, p: int, v: int, m: int) -> tuple[tuple[Operation, ...], ...]:
@@ -106,11 +119,13 @@ def representative_micro_batches(schedule: ScheduleName, p: int, m: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PassCounts:
-    """How often every chunk runs a step's passes, arrays of shape (p, v)."""
+    """How often every chunk runs a step's passes, arrays of shape (p, v); those in pairs are among the others."""
 
     forwards: IntArray
     fused_backwards: IntArray
     split_backwards: IntArray
+    paired_forwards: IntArray
+    paired_backwards: IntArray
 
 
 @lru_cache(maxsize=256)
@@ -118,15 +133,20 @@ def pass_counts(schedule: ScheduleName, p: int, v: int, m: int) -> PassCounts:
     """Passes of every chunk, counted without writing the lists of many micro-batches."""
     check_legal(schedule, p, v, m)
     forwards = np.full((p, v), m // 2 if schedule is ScheduleName.DUALPIPE else m)
-    split = np.zeros_like(forwards)
+    split, paired = np.zeros_like(forwards), np.zeros((2, p, v), dtype=np.int64)
     if schedule in (ScheduleName.ZB_H1, ScheduleName.ZB_V):
         split = forwards.copy()
         split[0, 0] = 0
     elif schedule.splits_backward:  # only warm-up and drain split: more micro-batches add whole backwards
-        table = operation_table(schedule, p, v, representative_micro_batches(schedule, p, m))
-        is_split = (table.phase == Phase.WEIGHT_GRADIENT)[:, :, None]
-        split = (is_split & (table.chunk[:, :, None] == np.arange(v))).sum(axis=1)
-    return PassCounts(forwards, forwards - split, split)
+        shown = representative_micro_batches(schedule, p, m)
+        table = operation_table(schedule, p, v, shown)
+        of_chunk = table.chunk[:, :, None] == np.arange(v)
+        split = (of_chunk & (table.phase == Phase.WEIGHT_GRADIENT)[:, :, None]).sum(axis=1)
+        more = (m - shown) // (2 if schedule is ScheduleName.DUALPIPE else 1)
+        for place, phase in enumerate((Phase.FORWARD, Phase.BACKWARD)):
+            is_paired = table.pairs(schedule) & (table.phase == phase)
+            paired[place] = (of_chunk & is_paired[:, :, None]).sum(axis=1) + more
+    return PassCounts(forwards, forwards - split, split, paired[0], paired[1])
 
 
 def _listed_table(schedule: ScheduleName, p: int, m: int) -> IntArray:

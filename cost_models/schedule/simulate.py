@@ -8,11 +8,13 @@ An operation starts when the operation before it on its rank has ended and its d
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost_models.schedule.durations import (
     DurationUnits,
     FloatArray,
     PipelineDurations,
+    Slot,
     in_units,
     one_instance,
     rank_busy_s,
@@ -48,7 +50,10 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperationTimeline:
-    """Start and end of every operation of one instance, in order of start; arrays of one shape (n,)."""
+    """Start and end of every operation of one instance, in order of start; arrays of one shape (n,).
+
+    `paired`: whether the operation is one of a forward and a backward that the schedule means to run side by side.
+    """
 
     rank: IntArray
     phase: IntArray
@@ -56,6 +61,7 @@ class OperationTimeline:
     micro_batch: IntArray
     start_s: FloatArray
     end_s: FloatArray
+    paired: NDArray[np.bool_]
 
 
 def simulate(
@@ -100,6 +106,7 @@ def simulate_operations(
         micro_batch=columns[Column.MICRO_BATCH],
         start_s=np.ldexp(start[order], units.exponent[0]),
         end_s=np.ldexp(end[order], units.exponent[0]),
+        paired=columns[Column.SLOT] // (p * v) >= Slot.PAIRED_FORWARD,
     )
 
 
