@@ -1,11 +1,29 @@
 """From an objective's name to its search."""
 
+from collections.abc import Callable, Mapping
+
+from planner.objectives.asking import Asking
+from planner.objectives.fewest import fewest_devices
+from planner.objectives.largest import largest_batch, longest_sequence
+from planner.objectives.leanest import least_memory
 from planner.objectives.oracle import Report, StepOracle
+from planner.objectives.scaled import least_scaled
 from planner.plan import PlanResult
 from planner.request import SearchRequest
 from planner.situation import Situation
 
+SEARCHES: Mapping[str, Callable[[Asking], PlanResult]] = {
+    "cost": least_scaled,
+    "cost_per_token": least_scaled,
+    "energy": least_scaled,
+    "goodput": least_scaled,
+    "devices": fewest_devices,
+    "batch": largest_batch,
+    "seq_len": longest_sequence,
+    "memory": least_memory,
+}
+
 
 def plan_for(situation: Situation, search: SearchRequest, oracle: StepOracle, report: Report) -> PlanResult:
     """The best plan for an objective other than step time, with a proof in the objective's own unit."""
-    return oracle.fastest(situation, search, report)
+    return SEARCHES[search.objective](Asking(situation, search, oracle, report))

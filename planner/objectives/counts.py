@@ -1,0 +1,31 @@
+"""Which numbers of devices an objective may choose from: whole nodes, parts of one node, and the cluster as given."""
+
+from cost_models.specs.cluster import ClusterSpec
+
+MAX_COUNTS = 20_000
+"""More whole nodes than this are thinned like the coarse counts."""
+
+
+def all_counts(cluster: ClusterSpec) -> tuple[int, ...]:
+    """Every number of devices inside one node, every number of whole nodes, and all devices."""
+    if not _may_shrink(cluster):
+        return (cluster.num_devices,)
+    node, most = cluster.groups[0].devices_per_node, cluster.num_devices
+    if most // node > MAX_COUNTS:
+        return coarse_counts(cluster)
+    return tuple(sorted({*range(1, min(node, most) + 1), *range(node, most + 1, node), most}))
+
+
+def coarse_counts(cluster: ClusterSpec) -> tuple[int, ...]:
+    """Powers of two inside one node, then 1, 2, 3, 4, 6, 8, 12, ... whole nodes, and all devices."""
+    if not _may_shrink(cluster):
+        return (cluster.num_devices,)
+    node, most = cluster.groups[0].devices_per_node, cluster.num_devices
+    inside = {1 << power for power in range(node.bit_length()) if 1 << power < node}
+    nodes = {factor << power for factor in (1, 3) for power in range(most.bit_length())}
+    return tuple(sorted({d for d in {*inside, *(node * n for n in nodes)} if d < most} | {most}))
+
+
+def _may_shrink(cluster: ClusterSpec) -> bool:
+    """Whether fewer devices are the same cluster: one group, of devices that do not share the host's memory."""
+    return len(cluster.groups) == 1 and cluster.device.architecture != "cpu"
