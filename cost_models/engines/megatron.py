@@ -40,11 +40,13 @@ from cost_models.operators.base import ParameterGroup, Style
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.job import Job
 from cost_models.specs.model import ModelSpec
-from cost_models.specs.strategy import Strategy
+from cost_models.specs.strategy import DEFAULT_ORDER, Strategy
 from cost_models.units import Num
 
 KV_REPLICATION_SINCE = "0.16"
 SCHEDULES_RUN = (ScheduleName.ONE_F_ONE_B, ScheduleName.INTERLEAVED)
+ORDERS = (DEFAULT_ORDER, ("tp", "cp", "ep", "pp", "dp"))
+"""Of ranks on devices, inner first; the second is --use-tp-pp-dp-mapping."""
 
 
 class Megatron(Engine):
@@ -69,6 +71,8 @@ class Megatron(Engine):
             schedules=("1f1b", "interleaved"),
             scopes=scopes,
             offload=() if sharded else ("optimizer",),
+            replicate_zero=1,
+            orders=ORDERS,
         )
 
     def usual_zero(self, pp: int) -> int:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from cost_models.specs.model import ModelSpec
+from cost_models.specs.strategy import DEFAULT_ORDER
 
 SELECTIVE = (
     ("layernorm",),
@@ -35,6 +36,10 @@ class Space:
     uniform_chunks: bool = False
     full_recompute: bool = True
     offload: tuple[str, ...] = ()
-    """Kinds of offload that the engine has, beside none; the search tries none of them."""
+    """Kinds of offload that the engine has, beside none."""
     own_scopes: tuple[str, ...] = ()
     """Recompute scopes that the engine adds to the model's."""
+    replicate_zero: int = 2
+    """Least ZeRO stage whose shards may be replicated."""
+    orders: tuple[tuple[str, ...], ...] = (DEFAULT_ORDER,)
+    """Orders of the axes on the link tiers, inner first."""
