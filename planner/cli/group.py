@@ -14,7 +14,18 @@ import click
 
 from planner.cli.answer import BAD_INPUT, BROKEN_PIPE, INTERNAL_ERROR, INTERRUPTED, Answer, print_answer
 
-COMMANDS = ("plan", "evaluate", "check", "simulate", "run", "inspect", "catalog", "validate")
+COMMANDS = (
+    "plan",
+    "evaluate",
+    "explain",
+    "compare",
+    "check",
+    "simulate",
+    "run",
+    "inspect",
+    "catalog",
+    "validate",
+)
 DEBUG_VARIABLE = "PLANNER_DEBUG"
 MAX_LINE = 1000
 

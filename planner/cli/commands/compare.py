@@ -1,0 +1,48 @@
+"""`planner compare`: two plans side by side."""
+
+from typing import Any
+
+import click
+
+from planner.cli.answer import Answer
+from planner.cli.options import json_option, request_options
+from planner.cli.plan_input import AskedPlan, asked_plan, is_plan_source
+from planner.cli.question import Question, question_from_options, strategy_of
+
+
+@click.command(name="compare", short_help="Two plans or strategies side by side.")
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@request_options
+@json_option
+def command(**given: Any) -> Answer:
+    """Compare two plans: knobs, time by cause, memory of each stage, and which is faster with what probability.
+
+    A and B are plan files, planner.yaml files, or strategies ("tp=8,pp=4"); a strategy is priced for the question of
+    the options, or of the other argument.
+    """
+    stated = question_from_options(given)
+    names = [given["first"], given["second"]]
+    plans = [asked_plan(name, stated) if is_plan_source(name) else None for name in names]
+    known = next((plan for plan in plans if plan is not None), None)
+    first, second = (
+        plan or _strategy_for(name, known, stated) for name, plan in zip(names, plans, strict=True)
+    )
+
+    from planner.compare import compare, side
+
+    comparison = compare(side(first.situation, first.strategy), side(second.situation, second.strategy))
+
+    def show() -> None:
+        from planner.render.explain import show_comparison
+
+        show_comparison(comparison, (given["first"], given["second"]))
+
+    return Answer(comparison.to_json(), show, given["as_json"])
+
+
+def _strategy_for(text: str, known: AskedPlan | None, stated: Question) -> AskedPlan:
+    """A bare strategy, priced for the question of the other argument or of the options."""
+    if known is None:
+        return asked_plan(None, Question(stated.model, stated.cluster, stated.job, text))
+    return AskedPlan(known.situation, strategy_of(Question(strategy=text)), known.search)

@@ -1,0 +1,72 @@
+"""`planner explain`: why this plan, and why not another."""
+
+from typing import Any
+
+import click
+
+from planner.cli.answer import Answer
+from planner.cli.options import json_option, progress_option, request_options, strategy_option
+from planner.cli.plan_input import asked_plan
+from planner.cli.question import Question, question_from_options, strategy_of
+from planner.cli.types import Number
+
+
+@click.command(name="explain", short_help="Why this plan; with --against, why not another strategy.")
+@click.argument("source", required=False, metavar="[PLAN.json|planner.yaml]")
+@request_options
+@strategy_option
+@click.option(
+    "--against",
+    metavar="STRATEGY",
+    help='Why not this one? Text such as "tp=4" (the rest is searched), a file with a strategy, or -.',
+)
+@click.option(
+    "--max-seconds",
+    type=Number(0, 86_400),
+    help="Time for searches; neighbours are priced behind it; default 30.",
+)
+@json_option
+@progress_option
+def command(**given: Any) -> Answer:
+    """Explain a plan: what binds each stage, what each axis costs and saves, runners-up, better hardware.
+
+    With --against the answer is about one other strategy: illegal by which rule, short by how many GiB where, or
+    slower by how much and where. Exit code 0 whatever the answer is.
+    """
+    asked = asked_plan(given["source"], question_from_options(given))
+    max_seconds = 30.0 if given["max_seconds"] is None else given["max_seconds"]
+    if given["against"] is not None:
+        return _against(asked, given, max_seconds)
+
+    from planner.explain import explain
+
+    explanation = explain(asked.situation, asked.search, asked.strategy, asked.others, max_seconds)
+
+    def show() -> None:
+        from planner.render.explain import show_explanation
+
+        show_explanation(asked.situation, explanation)
+
+    return Answer(explanation.to_json(), show, given["as_json"])
+
+
+def _against(asked: Any, given: dict[str, Any], max_seconds: float) -> Answer:
+    other = strategy_of(Question(strategy=given["against"]))
+
+    from planner.evaluate import evaluate
+    from planner.explain import against
+
+    plan = evaluate(asked.situation, asked.strategy)
+    contrast = against(asked.situation, asked.search, plan, other, max_seconds)
+    payload = {"plan": plan.to_json(), "against": contrast.to_json()}
+
+    def show() -> None:
+        from planner.render.explain import show_contrast
+
+        show_contrast(asked.situation, contrast)
+
+    return Answer(
+        payload,
+        show,
+        given["as_json"],
+    )

@@ -1,0 +1,109 @@
+"""Why this plan: what binds every stage, what each axis costs and saves, runners-up, what better hardware would buy."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cost_models.specs.strategy import Strategy, StrategyRequest
+from planner.evaluate import Context, evaluate, evaluate_many
+from planner.explain.axes import AxisCost, axis_costs
+from planner.explain.binding import StageBinding, bindings
+from planner.explain.differences import Difference, difference
+from planner.explain.facts import LayoutFacts, layout_facts
+from planner.explain.memory import use
+from planner.explain.pinned import Budget
+from planner.explain.sensitivity import Sensitivity, sensitivities
+from planner.odds import probability_faster
+from planner.plan import Prediction
+from planner.request import SearchRequest
+from planner.situation import Situation
+
+AXES_SHARE = 0.6
+"""Share of the budget that the axes may take; better hardware gets the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerUp:
+    """Another plan, what differs, and how sure it is that the first beats it."""
+
+    prediction: Prediction
+    difference: Difference
+    plan_faster: float
+
+    def to_json(self) -> dict[str, object]:
+        """One entry of `runners_up`."""
+        return {
+            "step_s": self.prediction.step_s,
+            "verdict": self.prediction.verdict,
+            "strategy": self.prediction.strategy.to_json(),
+            "differs": self.difference.knob_text(),
+            "difference": self.difference.to_json(),
+            "probability_plan_faster": self.plan_faster,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`planner explain`: one plan and everything that was found out about it."""
+
+    plan: Prediction
+    facts: LayoutFacts
+    stages: tuple[StageBinding, ...]
+    axes: tuple[AxisCost, ...]
+    runners_up: tuple[RunnerUp, ...]
+    sensitivity: tuple[Sensitivity, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """`planner explain --json`."""
+        return {
+            "plan": self.plan.to_json(),
+            "facts": self.facts.to_json(),
+            "summary": self.summary(),
+            "stages": [stage.to_json() for stage in self.stages],
+            "axes": [axis.to_json() for axis in self.axes],
+            "runners_up": [other.to_json() for other in self.runners_up],
+            "sensitivity": [change.to_json() for change in self.sensitivity],
+        }
+
+    def summary(self) -> str:
+        """What binds the plan, in one sentence."""
+        slowest = max(self.stages, key=lambda stage: stage.busy_s)
+        share = slowest.shares[slowest.binding]
+        full = [stage.stage for stage in self.stages if stage.memory_binds]
+        text = (
+            f"stage {slowest.stage} sets the pace, {share:.0%} of its time follows "
+            f"{slowest.binding.replace('_', ' ')}; the fullest stage {use(self.plan)}"
+        )
+        return text + (
+            f"; no room for one more block on {len(full)} of {len(self.stages)} stages" if full else ""
+        )
+
+
+def explain(
+    situation: Situation,
+    search: SearchRequest,
+    strategy: StrategyRequest | Strategy,
+    others: Sequence[StrategyRequest | Strategy] = (),
+    max_seconds: float = 30.0,
+) -> Explanation:
+    """Explain a strategy; `others` are its runners-up. Searches stop after `max_seconds` and neighbours are priced."""
+    plan = evaluate(situation, strategy)
+    axes = axis_costs(situation, search, plan, Budget.of(AXES_SHARE * max_seconds))
+    rest = Budget.of((1.0 - AXES_SHARE) * max_seconds)
+    return Explanation(
+        plan,
+        layout_facts(situation, plan.strategy),
+        bindings(Context.of(situation), plan),
+        axes,
+        _runners_up(situation, plan, others),
+        sensitivities(situation, search, plan, rest),
+    )
+
+
+def _runners_up(
+    situation: Situation, plan: Prediction, others: Sequence[StrategyRequest | Strategy]
+) -> tuple[RunnerUp, ...]:
+    priced = [p for p in evaluate_many(situation, list(others)) if isinstance(p, Prediction)]
+    return tuple(
+        RunnerUp(other, difference(plan, other), probability_faster((plan, situation), (other, situation)))
+        for other in sorted(priced, key=lambda p: p.step_s)
+    )

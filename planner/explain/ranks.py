@@ -1,0 +1,42 @@
+"""Every pipeline rank of one strategy: how long it works in a step and on what, how much memory a block takes there.
+
+busy = micro-batches x (forward + backward) + gradient reduction that nothing hides + optimizer; the rest of the step
+the rank waits for others.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_models.chunk import Array
+from cost_models.mesh import batch_of, mesh_key
+from cost_models.mesh_costs import batch_rules, mesh_costs
+from cost_models.specs.strategy import Strategy
+from cost_models.step import step_costs
+from planner.evaluate import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Seconds of a step and, of every pipeline rank, arrays (p,): busy and waiting seconds, room for more bytes."""
+
+    step_s: float
+    busy_s: Array
+    room_bytes: Array  # below the most allocated bytes whose verdict is `fits`
+
+    @property
+    def slack_s(self) -> Array:
+        """How much longer each rank could work before it is as busy as the busiest."""
+        slack: Array = self.busy_s.max() - self.busy_s
+        return slack
+
+
+def ranks_of(context: Context, strategy: Strategy) -> Ranks:
+    """Price one strategy and look at each of its pipeline ranks."""
+    priced = context.pricer.price(batch_of([strategy], mesh_key(strategy)))
+    mesh = mesh_costs(context.pricer, priced, batch_rules(context.pricer, priced), 0)
+    costs = step_costs(mesh, strategy.stages, strategy.full_layers())
+    working = mesh.num_micro_batches * (costs.chunks.forward_s + costs.chunks.backward_s).sum(1)
+    busy = (working + costs.sync_exposed_s + costs.tail_s) * mesh.rules.straggler_factor
+    room = mesh.rules.allocated_limit_bytes - costs.peak_bytes
+    return Ranks(costs.step_s, np.asarray(busy), np.asarray(room))
