@@ -28,9 +28,12 @@ _NO_OVERLAP: Final[Options] = {"engine.overlap_grad_reduce": False, "engine.over
 _SIMUMAX: Final[Options] = {
     **_NO_OVERLAP,
     "engine.fused_cross_entropy": True,
-    "engine.cross_entropy_impl": "scripted",
+    "engine.cross_entropy_impl": "te",
 }
-"""SimuMax's fork: its peaks leave no room for the fp32 copy that a compiled native fusion makes."""
+"""SimuMax's fork: --cross-entropy-fusion-impl te (its docs/strategy.md)."""
+
+_PRECISION_AWARE: Final[Options] = {"engine.moment_dtype": "bf16", "engine.master_dtype": "remainder"}
+"""Bridge's recipes of DeepSeek-V3's kind: bf16 moments, and fp32 main weights as what bf16 weights lack of them."""
 
 _BRIDGE: Final[Options] = {
     "engine.grad_dtype": "bf16",
@@ -40,8 +43,13 @@ _BRIDGE: Final[Options] = {
 }
 """Megatron-Bridge and NeMo performance recipes: bf16 gradient reduction, user buffers, fused cross entropy."""
 
+_BRIDGE_FP8: Final[Options] = {"engine.fp8_param_gather": True, "engine.fp8_weight_copies": 1}
+"""Bridge's fp8 recipes: parameters are fp8 themselves, and no transposed copy is cached
+(fp8_param_gather, disable_parameter_transpose_cache)."""
+
 _MEGATRON_2022: Final[Options] = {
     **_NO_OVERLAP,
+    "engine.gradient_accumulation_fusion": False,
     "engine.attention": "unfused",
     "engine.scatter_gather_p2p": True,
 }
@@ -151,11 +159,13 @@ def options_of(run: Run, framework: Framework) -> dict[str, Scalar]:
         options |= _moe_options(run, words)
     elif "compile" in notes and "no compile" not in notes:
         options["engine.compile"] = True
+    if "Megatron-Bridge" in run.text("framework") and precision_of_run(run) is Precision.FP8:
+        options |= _BRIDGE_FP8
     if (
         run.text("model").startswith(("deepseek-v3", "kimi", "moonlight"))
         and "bridge" in run.text("framework").lower()
     ):
-        options["engine.moment_dtype"] = "bf16"
+        options |= _PRECISION_AWARE
     return options
 
 

@@ -29,17 +29,18 @@ def model_of(run: Run) -> ModelSpec:
     if not isinstance(raw.get("hidden_size"), int):
         raise Unusable(f"the architecture of {name} is not restated in its source")
     length = run.whole("seq_len", 2048)
-    return _read(json.dumps(raw, sort_keys=True), name, length if _learns_positions(raw, run) else 0)
+    positions = length if _learns_positions(raw, run) else 0
+    return _read(json.dumps(raw, sort_keys=True), name, positions, _drops_out(raw, run))
 
 
 @lru_cache(maxsize=256)
-def _read(text: str, name: str, positions: int) -> ModelSpec:
+def _read(text: str, name: str, positions: int, dropout: bool) -> ModelSpec:
     raw = json.loads(text)
     if raw.get("hybrid_pattern"):
         return read_model(_hybrid_config(raw), name=name)
     if raw.get("attention_kind") == "mla":
         return read_model(_latent_config(raw), name=name)
-    return read_model(_layers_file(raw, positions), name=name)
+    return read_model(_layers_file(raw, positions, dropout), name=name)
 
 
 def _learns_positions(raw: Mapping[str, object], run: Run) -> bool:
@@ -49,12 +50,18 @@ def _learns_positions(raw: Mapping[str, object], run: Run) -> bool:
     return "learned position" in notes or (plain and run.text("attention_kind", "mha") == "mha")
 
 
-def _layers_file(raw: Mapping[str, object], positions: int) -> Shape:
+def _drops_out(raw: Mapping[str, object], run: Run) -> bool:
+    """GPT-2 and GPT-3 style models, and Megatron-Core's tests of ungated ones (--hidden-dropout is 0.1 by default)."""
+    plain = not raw.get("gated_mlp")
+    return plain and (not raw.get("arch_notes") or "Megatron-Core CI" in run.text("framework"))
+
+
+def _layers_file(raw: Mapping[str, object], positions: int, dropout: bool) -> Shape:
     """Dense and plain MoE decoders. Ungated models use LayerNorm, gated ones RMSNorm."""
     notes, gated = str(raw.get("arch_notes", "")), bool(raw.get("gated_mlp"))
     gpt = not gated and not notes
     biases = gpt or ("biases" in notes and "no bias" not in notes)
-    attention = _attention(raw, biases, dropout=gpt, positions=positions)
+    attention = _attention(raw, biases, dropout=dropout, positions=positions)
     width = {"width": raw["intermediate_size"], "gated": gated, "function": "silu" if gated else "gelu"}
     dense: Shape = {"attention": attention, "mlp": {**width, "bias": biases}}
     return {
@@ -62,7 +69,7 @@ def _layers_file(raw: Mapping[str, object], positions: int) -> Shape:
         "hidden_size": raw["hidden_size"],
         "vocab_size": raw["vocab_size"],
         "norm": "rms" if gated else "layer",
-        "dropout": gpt,
+        "dropout": dropout,
         "tied_embeddings": bool(raw.get("tie_word_embeddings")),
         "positions": positions,
         "layers": _blocks(raw, dense, biases),

@@ -72,6 +72,7 @@ def _options(arguments: Arguments, program: str, data_parallel: int) -> dict[str
         "engine.grad_dtype": _gradient_dtype(arguments),
         "engine.transformer_impl": _implementation(arguments),
         "engine.deterministic": arguments.flag("deterministic-mode"),
+        "engine.gradient_accumulation_fusion": not arguments.flag("no-gradient-accumulation-fusion"),
         "engine.softmax_fusion": not arguments.flag("no-masked-softmax-fusion"),
         "engine.grouped_gemm": arguments.flag("moe-grouped-gemm"),
         "engine.deferred_head_batches": _deferred(arguments, data_parallel),
