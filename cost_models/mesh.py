@@ -14,6 +14,7 @@ from cost_models.communication import Span
 from cost_models.operators.base import Axis
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.offload import NO_OFFLOAD, Offload, parse_offload
+from cost_models.specs.pools import Pool, pools_of
 from cost_models.specs.strategy import DEFAULT_ORDER, Strategy
 
 Int = NDArray[np.int64]
@@ -24,12 +25,14 @@ SCHEDULES: tuple[ScheduleName, ...] = tuple(ScheduleName)
 
 @dataclass(frozen=True, slots=True)
 class MeshKey:
-    """What is equal within one batch: recompute base, kind of context parallelism, order of axes, offload."""
+    """What is equal within one batch: recompute base, kind of context parallelism, order of axes, offload, pools."""
 
     scopes: tuple[str, ...] = ()
     cp_kind: str = "ring"
     order: tuple[str, ...] = DEFAULT_ORDER
     offload: Offload = NO_OFFLOAD
+    pools: tuple[Pool, ...] = ()
+    """Device groups of the pipeline's ranks, in its order; none where all devices are alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,12 @@ class MeshBatch:
         return count
 
     @property
+    def ranks_per_stage(self) -> Int:
+        """Devices of one pipeline rank, tp x cp x dp."""
+        ranks: Int = self.tp * self.cp * self.dp
+        return ranks
+
+    @property
     def stage_stride(self) -> Int:
         """Distance in ranks between neighbouring pipeline stages."""
         return self._stride("pp", self.tp, self.cp, self.dp)
@@ -126,7 +135,8 @@ class MeshBatch:
 def mesh_key(strategy: Strategy) -> MeshKey:
     """The batch a strategy belongs to."""
     offload = parse_offload(strategy.offload)
-    return MeshKey(strategy.recompute.scopes, strategy.cp_kind, strategy.order, offload)
+    pools = pools_of(strategy.stage_groups, strategy.tp * strategy.cp * strategy.dp)
+    return MeshKey(strategy.recompute.scopes, strategy.cp_kind, strategy.order, offload, pools)
 
 
 def batch_of(strategies: Iterable[Strategy], key: MeshKey) -> MeshBatch:

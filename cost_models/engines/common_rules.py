@@ -2,27 +2,39 @@
 
 import numpy as np
 
+from cost_models.engines.group_rules import devices_in_use, group_rules
 from cost_models.engines.rules import Facts, Rule, divides, fixed, nearest_values
 from cost_models.mesh import SCHEDULES, Bool, MeshBatch
 from cost_models.operators import Traced
 from cost_models.schedule import ScheduleName, schedule_violations
+from cost_models.specs.pools import groups_text
 from cost_models.specs.strategy import ORDER_AXES, Strategy, divisors
 
 
 def _world(facts: Facts, meshes: MeshBatch) -> Bool:
-    bad: Bool = meshes.tp * meshes.cp * meshes.pp * meshes.dp != facts.cluster.num_devices
+    bad: Bool = meshes.tp * meshes.cp * meshes.pp * meshes.dp != _devices(facts, meshes)
     return bad
+
+
+def _devices(facts: Facts, meshes: MeshBatch) -> int:
+    """Devices that the meshes are for: of the groups that their ranks lie on, or of the whole cluster."""
+    return sum(pool.devices for pool in meshes.key.pools) or facts.cluster.num_devices
 
 
 def _world_sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
     inner = mesh["tp"] * mesh["cp"] * mesh["pp"]
-    devices = facts.cluster.num_devices
+    devices = devices_in_use(facts.cluster, strategy.stage_groups)
     product = f"tp {mesh['tp']} x cp {mesh['cp']} x pp {mesh['pp']} x dp {mesh['dp']} = {inner * mesh['dp']}"
     nearest = (
         (f"dp {devices // inner}",)
         if devices % inner == 0
         else nearest_values("tp x cp x pp", divisors(devices), inner)
     )
+    if strategy.stage_groups:
+        return (
+            f"{product} is not the {devices} devices of groups={groups_text(strategy.stage_groups):.80}",
+            nearest,
+        )
     return f"{product} is not the cluster's {devices} devices", nearest
 
 
@@ -218,6 +230,7 @@ def common_rules() -> tuple[Rule, ...]:
 
 def _device_rules() -> tuple[Rule, ...]:
     return (
+        *group_rules(),
         Rule("world_size", _CORE, _world, _world_sentence),
         Rule("data_parallel_shards", "torch DeviceMesh", _data_parallel, _data_parallel_sentence),
         fixed(

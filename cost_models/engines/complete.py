@@ -1,11 +1,13 @@
 """Fill the absent keys of a strategy with an engine's defaults (design section 9, Strategy)."""
 
 from cost_models.engines.base import Engine
+from cost_models.engines.group_rules import REPLICA_ORDER, devices_in_use, stage_groups
 from cost_models.engines.rules import Facts, nearest_values
 from cost_models.engines.stage_rules import even_stages
 from cost_models.errors import IllegalStrategy, Violation
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.offload import parse_offload
+from cost_models.specs.pools import SHARED
 from cost_models.specs.recompute import parse_recompute
 from cost_models.specs.strategy import DEFAULT_ORDER, Strategy, StrategyRequest, divisors
 
@@ -13,7 +15,8 @@ from cost_models.specs.strategy import DEFAULT_ORDER, Strategy, StrategyRequest,
 def complete(engine: Engine, facts: Facts, request: StrategyRequest) -> Strategy:
     """A complete strategy; raises IllegalStrategy where the device count leaves no whole data-parallel size."""
     tp, cp, pp = request.tp or 1, request.cp or 1, request.pp or 1
-    dp = request.dp or _data_parallel(facts, request, tp * cp * pp)
+    groups = stage_groups(facts, request)
+    dp = request.dp or _data_parallel(facts, request, tp * cp * pp, groups)
     replicate = request.dp_replicate or (max(dp // request.dp_shard, 1) if request.dp_shard else 1)
     vpp = request.vpp or (2 if request.schedule and request.schedule.has_two_chunks else 1)
     interleaved = ScheduleName.INTERLEAVED if vpp > 1 else ScheduleName.ONE_F_ONE_B
@@ -36,16 +39,17 @@ def complete(engine: Engine, facts: Facts, request: StrategyRequest) -> Strategy
         recompute=parse_recompute(request.recompute or "none", engine.default_scopes),
         stages=tuple(stages),
         cp_kind=request.cp_kind or "ring",
-        order=request.order or DEFAULT_ORDER,
+        order=request.order or (REPLICA_ORDER if SHARED in "".join(groups) else DEFAULT_ORDER),
         offload=parse_offload(request.offload or "none").text(),
+        stage_groups=groups,
     )
 
 
-def _data_parallel(facts: Facts, request: StrategyRequest, inner: int) -> int:
+def _data_parallel(facts: Facts, request: StrategyRequest, inner: int, groups: tuple[str, ...]) -> int:
     """Devices / (tp x cp x pp), or the product of the stated shards."""
     if request.dp_shard and request.dp_replicate:
         return request.dp_shard * request.dp_replicate
-    devices = facts.cluster.num_devices
+    devices = devices_in_use(facts.cluster, groups)
     if devices % inner:
         detail = (
             f"{devices} devices are not divisible by tp {request.tp or 1} x cp {request.cp or 1} x pp "

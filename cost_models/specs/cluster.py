@@ -2,50 +2,16 @@
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 from pydantic import Field, StrictInt, model_validator
 
 from cost_models.errors import InvalidCluster
 from cost_models.specs.base import Frozen
-from cost_models.specs.device import BytesPerSecond, DeviceSpec, Seconds
+from cost_models.specs.device import DeviceSpec
+from cost_models.specs.links import MAX_DEVICES, LinkTier, filled_domain, filled_tiers, get
 
-MAX_DEVICES: Final = 10_000_000
-"""More than any cluster planned so far; above it a number is a typing error."""
-
-
-def filled_domain(physical_devices_per_domain: int, num_devices: int) -> int:
-    """Devices of each equal part into which a job of `num_devices` fills a domain.
-
-    A job that fits is one part. A multiple of the domain fills it whole; any other job takes the largest
-    power of two that the domain holds, so that groups of a power of two never straddle two domains (256
-    devices on NVL72 racks are 4 x 64).
-    """
-    if num_devices <= physical_devices_per_domain or num_devices % physical_devices_per_domain == 0:
-        return physical_devices_per_domain
-    return 1 << (physical_devices_per_domain.bit_length() - 1)
-
-
-class LinkTier(Frozen):
-    """One level of the network: the devices of a domain reach each other at this rate.
-
-    `bytes_per_s` is what one device sends one way when it is alone on its link; `shared_by` devices share
-    that link, and `oversubscription` is how much more the domain's devices can send than its switches carry.
-    `physical_devices_per_domain` stands where a job fills the domain in equal parts (see `filled_domain`);
-    then `devices_per_domain` follows from the number of devices.
-    """
-
-    name: str = Field(min_length=1)
-    devices_per_domain: int = Field(ge=1, le=MAX_DEVICES)
-    bytes_per_s: BytesPerSecond
-    latency_s: Seconds
-    shared_by: int = Field(default=1, ge=1)
-    oversubscription: float = Field(default=1.0, ge=1.0)
-    physical_devices_per_domain: int | None = Field(default=None, ge=1)
-
-    def bytes_per_s_each(self, active: int = 1) -> float:
-        """One-way bytes/s of each device when `active` of the devices sharing one link send at once."""
-        return self.bytes_per_s.value / (min(max(active, 1), self.shared_by) * self.oversubscription)
+__all__ = ["MAX_DEVICES", "ClusterSpec", "DeviceGroup", "LinkTier", "check_num_devices", "filled_domain"]
 
 
 class DeviceGroup(Frozen):
@@ -53,9 +19,11 @@ class DeviceGroup(Frozen):
 
     `host_bytes` counts a node's memory; price and power count one device (power with its share of the node).
     `source` says where host memory, price and power come from. `tiers` stand here only where the inside of
-    these nodes differs from the other groups': they replace as many of the cluster's innermost tiers.
+    these nodes differs from the other groups': they replace as many of the cluster's innermost tiers. `name` is
+    what strategies call the group; where it is left out, the device's name.
     """
 
+    name: str = Field(default="", pattern=r"^([a-z0-9][a-z0-9._-]{0,63})?$")
     device: DeviceSpec | str
     nodes: StrictInt
     devices_per_node: StrictInt
@@ -65,6 +33,15 @@ class DeviceGroup(Frozen):
     power_w: float | None = Field(default=None, gt=0)
     source: str = ""
     tiers: tuple[LinkTier, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_domains(cls, given: Any) -> Any:
+        """Own tiers may leave out what follows from the group: a node inside, all of it outside."""
+        tiers, devices = get(given, "tiers"), _count_devices([given])
+        if not tiers or not isinstance(tiers, list | tuple) or devices is None:
+            return given
+        return {**given, "tiers": filled_tiers(tiers, devices, given["devices_per_node"], own=True)}
 
     @model_validator(mode="after")
     def _countable(self) -> "DeviceGroup":
@@ -112,18 +89,18 @@ class ClusterSpec(Frozen):
         tiers = given.get("tiers")
         if num_devices is None or not isinstance(tiers, list | tuple):
             return given
-        return {**given, "tiers": _filled_tiers(tiers, num_devices)}
+        nodes = [_raw(group).get("devices_per_node") for group in given["groups"]]
+        whole = {node for node in nodes if isinstance(node, int) and node > 0}
+        largest = max(whole, default=None)
+        groups = given["groups"]
+        if len(whole) > 1 and len(tiers) > 1 and _follows_nodes(tiers[0]):
+            groups = [_with_own_node(group, tiers[0], largest) for group in groups]
+        return {**given, "groups": groups, "tiers": filled_tiers(tiers, num_devices, largest)}
 
     @model_validator(mode="after")
     def _reachable(self) -> "ClusterSpec":
         check_num_devices(self.num_devices)
-        for inner, outer in pairwise(self.tiers):
-            if outer.devices_per_domain < inner.devices_per_domain:
-                detail = (
-                    f"tier {outer.name!r} joins {outer.devices_per_domain} devices, fewer than the "
-                    f"{inner.devices_per_domain} of {inner.name!r} inside it; order the tiers from inside out"
-                )
-                raise InvalidCluster(detail, pointer="/cluster/tiers")
+        _check_rising(self.tiers, "/cluster/tiers")
         last = self.tiers[-1]
         if last.devices_per_domain < self.num_devices:
             detail = (
@@ -131,6 +108,8 @@ class ClusterSpec(Frozen):
                 f"devices; widen it or add a tier that joins them all"
             )
             raise InvalidCluster(detail, pointer="/cluster/tiers")
+        if len(self.groups) > 1:
+            check_groups(self)
         return self
 
     @property
@@ -147,6 +126,27 @@ class ClusterSpec(Frozen):
     def is_homogeneous(self) -> bool:
         """Whether every group has the same device."""
         return all(group.device == self.groups[0].device for group in self.groups)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether some groups differ in what a rank sees: device, node, or the tiers inside the group."""
+        first = self.groups[0]
+        return len(self.groups) > 1 and not all(
+            not group.tiers
+            and (group.device, group.devices_per_node) == (first.device, first.devices_per_node)
+            for group in self.groups
+        )
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """What strategies call the groups: their names, else those of their devices, numbered from the second on."""
+        names: list[str] = []
+        for group in self.groups:
+            device = group.device
+            name = group.name or (device if isinstance(device, str) else device.name)
+            same = sum(one == name or one.startswith(f"{name}-") for one in names)
+            names.append(name if group.name or name not in names else f"{name}-{same + 1}")
+        return tuple(names)
 
     def device_of(self, group: int) -> DeviceSpec:
         """The device of a group; its name must have been resolved to a description."""
@@ -184,7 +184,11 @@ class ClusterSpec(Frozen):
         group = self.groups[0].with_devices(num_devices)
         tiers = [tier.model_dump() for tier in self.tiers]
         tiers[-1].pop("devices_per_domain")
-        return ClusterSpec(name=self.name, groups=(group,), tiers=_filled_tiers(tiers, num_devices))
+        return ClusterSpec(
+            name=self.name,
+            groups=(group,),
+            tiers=filled_tiers(tiers, num_devices, group.devices_per_node),
+        )
 
 
 def check_num_devices(num_devices: int) -> None:
@@ -197,14 +201,68 @@ def check_num_devices(num_devices: int) -> None:
         raise InvalidCluster(detail, pointer="/cluster/devices")
 
 
+def check_groups(cluster: "ClusterSpec") -> None:
+    """Refuses groups that share a name, or whose links inside do not go together with the cluster's."""
+    names = cluster.group_names
+    for name in names:
+        if names.count(name) > 1:
+            detail = f"{names.count(name)} device groups are called {name!r}; give each a name of its own"
+            raise InvalidCluster(detail, pointer="/cluster/groups")
+    smallest = min(group.devices_per_node for group in cluster.groups)
+    shared = cluster.tiers[0]
+    for name, group in zip(names, cluster.groups, strict=True):
+        if len(group.tiers) >= len(cluster.tiers):
+            detail = (
+                f"group {name!r} has {len(group.tiers)} tiers of its own and the cluster {len(cluster.tiers)}, so "
+                f"nothing joins it with the others; leave at least the outermost tier to the cluster"
+            )
+            raise InvalidCluster(detail, pointer="/cluster/groups/tiers")
+        if group.tiers:
+            _check_rising(group.tiers, "/cluster/groups/tiers")
+        per_node = group.devices_per_node
+        joins_nodes = any(each.devices_per_node == shared.devices_per_domain for each in cluster.groups)
+        if not group.tiers and smallest <= per_node < shared.devices_per_domain and joins_nodes:
+            detail = (
+                f"tier {shared.name!r} joins {shared.devices_per_domain} devices, but a node of group {name!r} has "
+                f"{per_node}; leave devices_per_domain out (a node each), or give that group tiers of its own"
+            )
+            raise InvalidCluster(detail, pointer="/cluster/tiers")
+
+
+def _check_rising(tiers: tuple[LinkTier, ...], pointer: str) -> None:
+    for inner, outer in pairwise(tiers):
+        if outer.devices_per_domain < inner.devices_per_domain:
+            detail = (
+                f"tier {outer.name!r} joins {outer.devices_per_domain} devices, fewer than the "
+                f"{inner.devices_per_domain} of {inner.name!r} inside it; order the tiers from inside out"
+            )
+            raise InvalidCluster(detail, pointer=pointer)
+
+
+def _raw(group: Any) -> Mapping[str, Any]:
+    """A group as plain data; empty where it is malformed."""
+    found = group.model_dump() if isinstance(group, DeviceGroup) else group
+    return found if isinstance(found, Mapping) else {}
+
+
+def _follows_nodes(tier: Any) -> bool:
+    """Whether a raw tier leaves its domain to the nodes."""
+    return isinstance(tier, Mapping) and not {"devices_per_domain", "physical_devices_per_domain"} & set(tier)
+
+
+def _with_own_node(group: Any, tier: Mapping[str, Any], largest: int | None) -> Any:
+    """A raw group whose node differs from the largest gets the innermost tier with its own node as domain."""
+    raw = _raw(group)
+    if not raw or raw.get("tiers") or raw.get("devices_per_node") == largest:
+        return group
+    return {**raw, "tiers": [{**tier, "devices_per_domain": raw.get("devices_per_node")}]}
+
+
 def _count_devices(groups: list[Any] | tuple[Any, ...]) -> int | None:
     """Devices of groups that may still be raw input; None where that input is malformed."""
     total = 0
     for group in groups:
-        raw = group.model_dump() if isinstance(group, DeviceGroup) else group
-        if not isinstance(raw, Mapping):
-            return None
-        nodes, per_node, devices = (raw.get(key) for key in ("nodes", "devices_per_node", "devices"))
+        nodes, per_node, devices = (_raw(group).get(key) for key in ("nodes", "devices_per_node", "devices"))
         if isinstance(devices, int):
             total += devices
         elif isinstance(nodes, int) and isinstance(per_node, int):
@@ -212,25 +270,3 @@ def _count_devices(groups: list[Any] | tuple[Any, ...]) -> int | None:
         else:
             return None
     return total
-
-
-def _get(raw: Any, key: str) -> Any:
-    return raw.get(key) if isinstance(raw, Mapping) else None
-
-
-def _filled_tiers(tiers: list[Any] | tuple[Any, ...], num_devices: int) -> tuple[Any, ...]:
-    """Tiers with every domain given: by its filling rule, or the whole cluster for the outermost."""
-    filled: list[Any] = []
-    inner = 1
-    for index, tier in enumerate(tiers):
-        raw = tier
-        if isinstance(tier, Mapping):
-            physical = tier.get("physical_devices_per_domain")
-            if isinstance(physical, int) and physical > 0:
-                raw = {**tier, "devices_per_domain": filled_domain(physical, num_devices)}
-            elif index == len(tiers) - 1 and "devices_per_domain" not in tier:
-                raw = {**tier, "devices_per_domain": max(num_devices, inner)}
-        domain = raw.devices_per_domain if isinstance(raw, LinkTier) else _get(raw, "devices_per_domain")
-        inner = domain if isinstance(domain, int) else inner
-        filled.append(raw)
-    return tuple(filled)

@@ -11,6 +11,7 @@ from pydantic import Field, StrictBool, StrictInt, ValidationError, field_valida
 from cost_models.errors import IllegalStrategy, Violation
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.base import Frozen
+from cost_models.specs.pools import groups_text
 from cost_models.specs.recompute import Recompute
 from cost_models.suggest import did_you_mean
 
@@ -45,6 +46,12 @@ class StrategyRequest(Frozen):
     cp_kind: Literal["ring", "allgather", "ulysses"] | None = None
     order: tuple[str, ...] | None = None
     offload: str | None = None
+    groups: Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_STAGES)] | None = None
+
+    @field_validator("groups", mode="before")
+    @classmethod
+    def _groups_text(cls, value: object) -> object:
+        return _ranks_of_groups(value) if isinstance(value, str) else value
 
     @field_validator("stages", mode="before")
     @classmethod
@@ -95,7 +102,7 @@ class Strategy:
     cp_kind: str = "ring"
     order: tuple[str, ...] = DEFAULT_ORDER
     offload: str = "none"
-    stage_groups: tuple[int, ...] = ()  # device group of each pipeline rank; empty: the only one
+    stage_groups: tuple[str, ...] = ()  # device groups of each pipeline rank (pools.py); empty: all are alike
 
     @property
     def world_size(self) -> int:
@@ -114,14 +121,18 @@ class Strategy:
         """The contract's strategy object."""
         keys = ("tp", "cp", "pp", "vpp", "ep", "etp", "dp", "dp_shard", "dp_replicate", "zero", "mbs", "sp")
         values: dict[str, object] = {key: getattr(self, key) for key in keys}
-        return values | {
-            "schedule": self.schedule.value,
-            "recompute": self.recompute.text(),
-            "stages": "+".join(str(n) for n in self.stages),
-            "cp_kind": self.cp_kind,
-            "order": "-".join(self.order),
-            "offload": self.offload,
-        }
+        return (
+            values
+            | {
+                "schedule": self.schedule.value,
+                "recompute": self.recompute.text(),
+                "stages": "+".join(str(n) for n in self.stages),
+                "cp_kind": self.cp_kind,
+                "order": "-".join(self.order),
+                "offload": self.offload,
+            }
+            | ({"groups": groups_text(self.stage_groups)} if self.stage_groups else {})
+        )
 
     def text(self) -> str:
         """`tp=8,pp=4,…`: what `--strategy` takes, complete."""
@@ -132,6 +143,7 @@ class Strategy:
         """The short name for people: degrees above 1, micro-batch, schedule, recompute."""
         degrees = {k: getattr(self, k) for k in ("tp", "cp", "pp", "vpp", "ep", "etp", "dp")}
         shown = " ".join(f"{k.upper()}{n}" for k, n in degrees.items() if n > 1) or "1 device"
+        shown += f" on {groups_text(self.stage_groups)}" if self.stage_groups else ""
         return (
             f"{shown} ZeRO-{self.zero} mbs {self.mbs} {self.schedule.value} recompute {self.recompute.text()}"
         )
@@ -174,12 +186,24 @@ def strategy_from_mapping(values: Mapping[str, object]) -> StrategyRequest:
 
 def _typed(key: str, value: str) -> object:
     """JSON-typed value of a `key=value` item."""
-    if key in ("recompute", "stages", "cp_kind", "order", "offload", "schedule"):
+    if key in ("recompute", "stages", "cp_kind", "order", "offload", "schedule", "groups"):
         return value
     if value.lower() in ("true", "false"):
         return value.lower() == "true"
     number = _whole(value)
     return value if number is None else number
+
+
+def _ranks_of_groups(text: str) -> tuple[str, ...]:
+    """Groups of each pipeline rank from `a100*4+h100*4`; a number left out is one rank."""
+    ranks: list[str] = []
+    for run in text.split("+"):
+        name, star, count = run.strip().partition("*")
+        number = _whole(count) if star else 1
+        if not name.strip() or number is None or not 1 <= number <= MAX_STAGES:
+            raise ValueError("write device groups and their pipeline ranks joined by +, as in a100*4+h100*4")
+        ranks += [name.strip()] * number
+    return tuple(ranks)
 
 
 def _whole(text: str) -> int | None:

@@ -6,6 +6,7 @@ from typing import Final
 from cost_models.errors import IllegalStrategy, Violation
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.job import Precision
+from cost_models.specs.pools import SHARED
 from cost_models.units import format_bytes
 from planner.evaluate import evaluate
 from planner.executor.data import check_file, data_violations
@@ -86,7 +87,7 @@ def _axes(order: RunOrder) -> list[Violation]:
         if degree > 1:
             detail = f"{axis} {degree} is not run yet by this executor"
             found.append(Violation(f"run_{axis}", detail, (f"a plan made with --pin {axis}=1",)))
-    if len(set(strategy.stage_groups)) > 1:
+    if len({name for text in strategy.stage_groups for name in text.split(SHARED)}) > 1:
         detail = "stages on different device groups are not run yet by this executor"
         found.append(Violation("run_stage_groups", detail, ("one device group",)))
     return found
