@@ -26,7 +26,7 @@ Report = Callable[[Progress], None]
 def make_plan(situation: Situation, search: SearchRequest, on_progress: Report | None = None) -> PlanResult:
     """The best strategy for the objective with a certificate, alternatives, or why nothing fits."""
     report = on_progress or (lambda progress: None)
-    if search.objective == "step_time":
+    if search.objective == "step_time" and not search.pareto and search.run.tokens is None:
         return fastest_plan(situation, search, report)
     return plan_for(situation, search, StepOracle(fastest_plan, least_step_s), report)
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from cost_models.specs.model import Assumed
 from cost_models.specs.strategy import Strategy
@@ -189,6 +190,14 @@ class Relaxation:
         return {"change": self.change, "detail": self.detail, "step_s": self.step_s}
 
 
+class HasJson(Protocol):
+    """A part of an answer that its own module defines."""
+
+    def to_json(self) -> dict[str, object]:
+        """Its JSON object."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class PlanResult:
     """`planner plan --json`: status is optimal, feasible, infeasible or unknown."""
@@ -203,6 +212,8 @@ class PlanResult:
     """What the best plan's request has other than the one asked (devices, global_batch, seq_len, reserve_bytes)."""
     run: Mapping[str, object] | None = None
     """Days, cost and energy of the run, where its length was stated (planner/objectives/run.py)."""
+    front: HasJson | None = None
+    """Plans none of which is beaten in time, memory and devices at once (planner/objectives/front.py)."""
 
     def to_json(self) -> dict[str, object]:
         """The contract's plan object."""

@@ -86,6 +86,7 @@ class SearchRequest(Frozen):
 
     objective: Objective = "step_time"
     run: RunRequest = RunRequest()
+    pareto: StrictBool = False
     pins: Annotated[dict[str, StrictBool | StrictInt | StrictStr], Field(max_length=64)] = {}
     bans: Annotated[tuple[StrictStr, ...], Field(max_length=64)] = ()
     top_k: Annotated[StrictInt, Field(ge=0, le=100)] = 5

@@ -26,6 +26,16 @@ def coarse_counts(cluster: ClusterSpec) -> tuple[int, ...]:
     return tuple(sorted({d for d in {*inside, *(node * n for n in nodes)} if d < most} | {most}))
 
 
+def doubled_counts(cluster: ClusterSpec) -> tuple[int, ...]:
+    """1, 2, 4, ... devices inside one node, then 1, 2, 4, ... whole nodes, and all devices."""
+    if not _may_shrink(cluster):
+        return (cluster.num_devices,)
+    node, most = cluster.groups[0].devices_per_node, cluster.num_devices
+    powers = [1 << power for power in range(most.bit_length())]
+    counts = {*(d for d in powers if d < node), *(node * n for n in powers)}
+    return tuple(sorted({d for d in counts if d < most} | {most}))
+
+
 def _may_shrink(cluster: ClusterSpec) -> bool:
     """Whether fewer devices are the same cluster: one group, of devices that do not share the host's memory."""
     return len(cluster.groups) == 1 and cluster.device.architecture != "cpu"

@@ -69,14 +69,21 @@ def with_proof(result: PlanResult, proof: Proof, asking: Asking, changes: Change
 
     The certificate's counts and step bound stay those of the question that won; `proof` covers all questions.
     """
-    status, run = result.status, None
+    status = result.status
     if result.best is not None:
         # Rounding apart: values and bounds are products of the same factor with steps and bounds of steps.
         closed = proof.gap is not None and proof.gap <= asking.search.gap + ROUNDING
         status = "optimal" if closed else "feasible"
-        answered = asking.at(changes) or asking.situation
-        run = run_json(asking.terms(answered), result.best)
     certificate = replace(
         result.certificate, objective=proof.objective, wall_s=asking.wall_s, proof=proof.to_json()
     )
-    return replace(result, status=status, certificate=certificate, changes=dict(changes), run=run)
+    answer = replace(result, status=status, certificate=certificate, changes=dict(changes))
+    return with_run(answer, asking)
+
+
+def with_run(result: PlanResult, asking: Asking) -> PlanResult:
+    """The days, cost and energy of the run beside the best plan, where its length was stated."""
+    if result.best is None or asking.search.run.tokens is None:
+        return result
+    answered = asking.at(result.changes) or asking.situation
+    return replace(result, run=run_json(asking.terms(answered), result.best))

@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping
 
 from planner.objectives.asking import Asking
 from planner.objectives.fewest import fewest_devices
+from planner.objectives.front import with_front
 from planner.objectives.largest import largest_batch, longest_sequence
 from planner.objectives.leanest import least_memory
 from planner.objectives.oracle import Report, StepOracle
+from planner.objectives.proof import with_run
 from planner.objectives.scaled import least_scaled
 from planner.plan import PlanResult
 from planner.request import SearchRequest
@@ -25,5 +27,11 @@ SEARCHES: Mapping[str, Callable[[Asking], PlanResult]] = {
 
 
 def plan_for(situation: Situation, search: SearchRequest, oracle: StepOracle, report: Report) -> PlanResult:
-    """The best plan for an objective other than step time, with a proof in the objective's own unit."""
-    return SEARCHES[search.objective](Asking(situation, search, oracle, report))
+    """The best plan for any objective, with a proof in the objective's own unit, the run and the front if asked for."""
+    asking = Asking(situation, search, oracle, report)
+    if search.objective == "step_time":
+        result = with_run(oracle.fastest(situation, search, report), asking)
+    else:
+        result = SEARCHES[search.objective](asking)
+    # The front has a time limit of its own.
+    return with_front(result, Asking(situation, search, oracle, report)) if search.pareto else result
