@@ -18,7 +18,7 @@ from cost_models.errors import BadInput
 from planner.attribution import stamp
 from planner.plan import PlanResult, finite
 from planner.request import LayersModel, PlanRequest, SearchRequest, SpecCluster
-from planner.situation import Situation
+from planner.situation import Situation, changed
 
 SCHEMA_VERSION: Final = 1
 
@@ -60,7 +60,9 @@ def made_with(situation: Situation, seed: int) -> dict[str, object]:
 
 
 def plan_document(situation: Situation, search: SearchRequest, result: PlanResult) -> dict[str, object]:
-    """The plan document, ready for JSON."""
+    """The plan document, ready for JSON; its request is the one that the best plan answers."""
+    if result.changes:
+        situation = changed(situation, result.changes)
     document = {
         "schema_version": SCHEMA_VERSION,
         "id": new_plan_id(),

@@ -19,6 +19,9 @@ Ctx = click.Context | None
 Scalar = bool | int | float | str
 
 MAX_DIGITS: Final = 18
+MAX_AMOUNT: Final = 1e30
+_SCALES: Final = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+_SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+")
 _NOT_FINITE: Final = {"nan", "inf", "+inf", "-inf", "infinity", "-infinity", "+infinity", "+nan", "-nan"}
 
@@ -70,6 +73,39 @@ class Number(ParamType):
             example = " (or a percentage such as 5%)" if self.percent else ""
             allowed = f"give a number from {self.minimum:g} to {self.maximum:g}{example}"
             self.fail(f"{text[:40]!r} is not usable; {allowed}", param, ctx)
+        return number
+
+
+class Amount(ParamType):
+    """A positive amount, as 1e12, 15T, 300B, 2.5M or 40K (decimal)."""
+
+    name = "amount"
+
+    def convert(self, value: Any, param: Param, ctx: Ctx) -> float:
+        """The number."""
+        if isinstance(value, int | float):
+            return float(value)
+        text = str(value).strip()
+        factor = _SCALES.get(text[-1:].upper(), 1.0)
+        number = _positive(text[:-1] if factor > 1.0 else text) * factor
+        if not 0.0 < number <= MAX_AMOUNT:
+            self.fail(f"{text[:40]!r} is no amount; write for example 1e12, 15T or 300B", param, ctx)
+        return number
+
+
+class Duration(ParamType):
+    """A time with its unit: 30d, 12h, 90m, 600s; in seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: Param, ctx: Ctx) -> float:
+        """Seconds."""
+        if isinstance(value, int | float):
+            return float(value)
+        text = str(value).strip().lower()
+        number = _positive(text[:-1]) * _SECONDS.get(text[-1:], math.nan)
+        if not 0.0 < number <= MAX_AMOUNT:
+            self.fail(f"{text[:40]!r} is no time; write a unit, as in 30d, 12h, 90m or 600s", param, ctx)
         return number
 
 
@@ -137,6 +173,14 @@ def scalar(text: str) -> Scalar:
     if not math.isfinite(number):
         raise ValueError("give a finite number")
     return number
+
+
+def _positive(text: str) -> float:
+    """A plain number; not a number where the text is none."""
+    try:
+        return float(text) if text.isascii() and "_" not in text else math.nan
+    except ValueError:
+        return math.nan
 
 
 def _written_out(text: str) -> str:

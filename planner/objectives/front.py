@@ -23,6 +23,8 @@ class FrontPoint:
     devices: int
     usable_bytes: float
     result: PlanResult
+    plan: str | None = None
+    """The plan file, where one was written."""
 
     @property
     def prediction(self) -> Prediction:
@@ -34,6 +36,7 @@ class FrontPoint:
         """One entry of the front's `points`."""
         best, certificate = self.prediction, self.result.certificate
         return {
+            "plan": self.plan,
             "devices": self.devices,
             "usable_bytes": self.usable_bytes,
             "step_s": best.step_s,

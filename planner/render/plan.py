@@ -10,8 +10,9 @@ from rich.table import Table
 from cost_models.units import format_bytes, format_seconds
 from planner.plan import Certificate, PlanResult, Prediction
 from planner.render.console import make_console, plain, print_table, table
+from planner.render.objective import show_front, show_proof, show_run
 from planner.render.prediction import VERDICT_STYLES, show_prediction, show_situation
-from planner.situation import Situation
+from planner.situation import Situation, changed
 
 STATUS_WORDS: Final = {
     "optimal": "[bold green]optimal[/bold green]",
@@ -34,13 +35,19 @@ def show_evaluation(situation: Situation, prediction: Prediction) -> None:
 def show_plan(situation: Situation, result: PlanResult, written: Path | None) -> None:
     """`planner plan` for people; `written` is the plan file, if any."""
     console = make_console()
-    show_situation(console, situation)
+    show_situation(console, changed(situation, result.changes) if result.changes else situation)
     console.print(f"{STATUS_WORDS.get(result.status, plain(result.status))}{_gap(result.certificate)}")
     if result.reason:
         console.print(plain(result.reason))
     if result.best is not None:
         show_prediction(console, result.best)
         _show_alternatives(console, result.best, result.alternatives)
+    if result.certificate.proof is not None:
+        show_proof(console, result.certificate.proof)
+    if result.run is not None:
+        show_run(console, result.run)
+    if result.front is not None:
+        show_front(console, result.front.to_json())
     _show_relaxations(console, result)
     print_table(console, _certificate(result.certificate), "Certificate")
     _show_next(console, result, written)

@@ -11,6 +11,7 @@ from cost_models.errors import BadInput
 from planner.cli.answer import NO, YES, Answer
 from planner.cli.options import json_option, progress_option, request_options, stacked
 from planner.cli.question import question_from_options, situation_of, validated
+from planner.cli.run_options import run_options, run_values
 from planner.cli.types import KeyValue, Number, OneOf, WholeNumber
 from planner.request import SearchRequest
 from planner.search_request import OBJECTIVES, check_search
@@ -43,10 +44,22 @@ _SEARCH = (
     ),
 )
 
+_FRONT = (
+    click.option("--pareto", is_flag=True, help="Also the front of time against memory against devices."),
+    click.option(
+        "--plans",
+        type=click.Path(file_okay=False),
+        metavar="DIR",
+        help="With --pareto: write the plan file of every point of the front.",
+    ),
+)
+
 
 @click.command(name="plan", short_help="The best plan, alternatives, and how far from optimal it can be.")
 @request_options
 @stacked(_SEARCH)
+@run_options
+@stacked(_FRONT)
 @json_option
 @progress_option
 def command(**given: Any) -> Answer:
@@ -58,6 +71,7 @@ def command(**given: Any) -> Answer:
 
     search = _search_of(given)
     output = _output_path(given["output"])
+    folder = _folder(given["plans"], search)
     situation = situation_of(question_from_options(given))
 
     from planner.make_plan import make_plan
@@ -70,6 +84,10 @@ def command(**given: Any) -> Answer:
         from planner.plan_file import plan_document, write_plan
 
         write_plan(output, plan_document(situation, search, result))
+    if folder is not None:
+        from planner.objectives.files import with_files
+
+        result = with_files(result, folder, situation, search)
 
     def show() -> None:
         from planner.render import show_plan
@@ -87,9 +105,23 @@ def _search_of(given: Mapping[str, Any]) -> SearchRequest:
         if pins.setdefault(key, value) != value:
             raise BadInput(f"pin {key[:40]} is given twice with different values; give it once")
     values |= {"pins": pins, "bans": given["bans"], "allow_at_risk": given["allow_at_risk"]}
+    values |= {"run": run_values(given), "pareto": given["pareto"]}
     search = validated(SearchRequest, values, "search")
     check_search(search)
     return search
+
+
+def _folder(name: str | None, search: SearchRequest) -> Path | None:
+    """The folder for the plans of the front, made now so that the search is not lost to a folder that cannot be."""
+    if name is None:
+        return None
+    if not search.pareto:
+        raise BadInput("--plans without --pareto; add --pareto, or write the one plan with -o")
+    try:
+        Path(name).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"--plans {name[:200]!r} cannot be made ({error.strerror}); choose another") from None
+    return Path(name)
 
 
 def _output_path(name: str | None) -> Path | None:
