@@ -21,6 +21,7 @@ COMMANDS = (
     "compare",
     "check",
     "simulate",
+    "export",
     "run",
     "inspect",
     "catalog",

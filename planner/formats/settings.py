@@ -1,10 +1,24 @@
 """What a framework's settings say, in this planner's own nouns."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from cost_models.specs.job import JobRequest
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.strategy import StrategyRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What settings leave to others: the devices they run on, and model and job where a framework keeps them elsewhere.
+
+    `job` holds keys of a JobRequest that were stated beside the file.
+    """
+
+    devices: int
+    model: ModelSpec | None = None
+    job: Mapping[str, object] = field(default_factory=dict)
+    engine_version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,8 @@ from planner.cli.question import (
     Question,
     question_from_file,
     question_from_options,
-    situation_of,
-    strategy_of,
 )
+from planner.cli.settings_file import SETTINGS_OPTIONS, asked
 from planner.cli.types import Number, OneOf
 
 if TYPE_CHECKING:
@@ -40,6 +39,7 @@ _GATE = (
 @click.argument("source", required=False, metavar="[PLAN.json|planner.yaml]")
 @request_options
 @strategy_option
+@stacked(SETTINGS_OPTIONS)
 @stacked(_GATE)
 @json_option
 @progress_option
@@ -55,19 +55,20 @@ def command(**given: Any) -> Answer:
     question = question_from_options(given).over(base)
     name = given["baseline"]
     baseline = read_json(read_text(name, "baseline"), name, "baseline") if name else None
-    strategy = strategy_of(question)
-    situation = situation_of(question)
+    ask = asked(question, given)
 
     from planner.check import Limits, check
 
     stated = {key: given[key] for key in ("max_memory_fraction", "max_slowdown") if given[key] is not None}
-    report = check(situation, strategy, Limits(fail_at_risk=given["fail_at_risk"], **stated), baseline)
+    report = check(
+        ask.situation, ask.strategy, Limits(fail_at_risk=given["fail_at_risk"], **stated), baseline
+    )
     style = given["output_format"] or "text"
 
     def show() -> None:
         _show(report, style, given["source"] or "planner check")
 
-    return Answer(report.to_json(), show, given["as_json"], YES if report.passed else NO)
+    return Answer(report.to_json() | ask.to_json(), show, given["as_json"], YES if report.passed else NO)
 
 
 def _show(report: "CheckReport", style: str, subject: str) -> None:

@@ -5,13 +5,15 @@ from typing import Any
 import click
 
 from planner.cli.answer import NO, YES, Answer
-from planner.cli.options import json_option, progress_option, request_options, strategy_option
-from planner.cli.question import question_from_options, situation_of, strategy_of
+from planner.cli.options import json_option, progress_option, request_options, stacked, strategy_option
+from planner.cli.question import question_from_options
+from planner.cli.settings_file import SETTINGS_OPTIONS, asked
 
 
 @click.command(name="evaluate", short_help="Step time and memory of one strategy.")
 @request_options
 @strategy_option
+@stacked(SETTINGS_OPTIONS)
 @json_option
 @progress_option
 def command(**given: Any) -> Answer:
@@ -19,18 +21,18 @@ def command(**given: Any) -> Answer:
 
     Exit code 1 if it does not fit, 2 if the engine would refuse it.
     """
-    question = question_from_options(given)
-    strategy = strategy_of(question)
-    situation = situation_of(question)
+    ask = asked(question_from_options(given), given)
+    situation = ask.situation
 
     from planner.attribution import configuration, stamp
     from planner.evaluate import evaluate
 
-    prediction = evaluate(situation, strategy)
-    payload = prediction.to_json() | {
-        "configuration": configuration(situation, prediction),
-        "made_with": stamp(situation),
-    }
+    prediction = evaluate(situation, ask.strategy)
+    payload = (
+        prediction.to_json()
+        | {"configuration": configuration(situation, prediction), "made_with": stamp(situation)}
+        | ask.to_json()
+    )
 
     def show() -> None:
         from planner.render import show_evaluation

@@ -123,18 +123,23 @@ def moe_shape(arguments: Arguments) -> MoeShape:
         gated=gated,
         function=function,
         shared_width=arguments.whole("moe-shared-expert-intermediate-size", 0, low=0),
+        shared_gate=arguments.flag("moe-shared-expert-gate"),
         latent=arguments.whole("moe-latent-size", 0, low=0),
+        groups=arguments.whole("moe-router-num-groups", 0, low=0),
+        kept_groups=arguments.whole("moe-router-group-topk", 0, low=0),
         bias=bias,
         expert_bias=bias,
     )
 
 
 def mamba_shape(arguments: Arguments) -> MambaShape:
-    """Mamba 2 with the defaults of MambaMixer: twice the hidden width in heads of 64, state 128, 8 groups."""
+    """Mamba 2 with the defaults of MambaMixer: twice the hidden width in heads of 64, state 128, 8 groups, chunks of
+    128 positions."""
     head_dim = arguments.whole("mamba-head-dim", 64)
     return MambaShape(
         heads=arguments.whole("mamba-num-heads", max(2 * arguments.whole("hidden-size") // head_dim, 1)),
         head_dim=head_dim,
         state=arguments.whole("mamba-state-dim", 128),
         groups=arguments.whole("mamba-num-groups", 8),
+        chunk=128,
     )

@@ -16,6 +16,8 @@ _ASSIGNMENT: Final = re.compile(r"^\s*(?:export\s+)?([A-Za-z_][A-Za-z_0-9]*)=(.*
 _VARIABLE: Final = re.compile(
     r"\$\{([A-Za-z_][A-Za-z_0-9]*)(?:\[@\])?(?::-([^}]*))?\}|\$([A-Za-z_][A-Za-z_0-9]*)"
 )
+_QUOTED_ARRAY: Final = re.compile(r'"(\$\{[A-Za-z_][A-Za-z_0-9]*\[@\]\})"')
+"""An array in quotes stands for its words, each quoted as it was."""
 _ROUNDS: Final = 8
 """Variables that stand for variables are followed this far."""
 
@@ -58,7 +60,7 @@ def _yaml_mapping(text: str) -> Mapping[str, Any] | None:
 
 def _words(text: str) -> list[str]:
     """Shell words of what a script runs, with its own variables and arrays put in."""
-    variables, rest = _assignments(re.sub(r"\\\r?\n", " ", text))
+    variables, rest = _assignments(_QUOTED_ARRAY.sub(r"\1", re.sub(r"\\\r?\n", " ", text)))
     for _ in range(_ROUNDS):
         replaced = _VARIABLE.sub(lambda match: _value(match, variables), rest)
         if replaced == rest:
@@ -104,8 +106,10 @@ def _bare(line: str) -> str:
 
 
 def _arguments_of_words(words: list[str]) -> Raw:
-    """`--name value…` pairs; everything before the first one is the launcher's."""
+    """`--name value…` pairs; everything up to the program, or else before the first pair, is the launcher's."""
     found: Raw = {}
+    starts = [index for index, word in enumerate(words) if word.endswith(".py")]
+    words = words[starts[0] + 1 :] if starts else words
     name, values = "", []
     for word in [*words, "--"]:
         if not word.startswith("--") or _is_number(word):

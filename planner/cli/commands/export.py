@@ -1,0 +1,82 @@
+"""`planner export`: a plan as the settings of a training framework."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cost_models.errors import BadInput
+from planner.cli.answer import YES, Answer
+from planner.cli.options import json_option, progress_option, request_options, stacked, strategy_option
+from planner.cli.question import (
+    Question,
+    question_from_file,
+    question_from_options,
+    situation_of,
+    strategy_of,
+)
+
+if TYPE_CHECKING:
+    from planner.formats.export import Export
+
+_EXPORT = (
+    click.option(
+        "--to", "target", metavar="FORMAT", required=True, help="Whose settings; see docs/formats.md."
+    ),
+    click.option(
+        "-o", "--output", metavar="DIR", help="Folder for the files; without it they are only shown."
+    ),
+)
+
+
+@click.command(name="export", short_help="Settings and launch script of a training framework.")
+@click.argument("source", required=False, metavar="[PLAN.json|planner.yaml]")
+@request_options
+@strategy_option
+@stacked(_EXPORT)
+@json_option
+@progress_option
+def command(**given: Any) -> Answer:
+    """Write a plan, or a stated strategy, as a framework's settings and the script that starts it.
+
+    What the framework cannot do is refused; what its settings cannot say is listed as a loss. Exit code 0 yes,
+    2 bad input, an illegal strategy, or a plan that the framework cannot run.
+    """
+    base = question_from_file(given["source"]) if given["source"] else Question()
+    question = question_from_options(given).over(base)
+    if question.model is None:
+        raise BadInput(
+            "no plan given; give a plan file, or --model, --cluster, --global-batch and --strategy"
+        )
+
+    from planner.evaluate import evaluate
+    from planner.formats.export import PlannedRun
+    from planner.formats.registry import write_settings
+
+    situation = situation_of(question)
+    prediction = evaluate(situation, strategy_of(question))
+    run = PlannedRun(situation, prediction.strategy, plan_id_of(given["source"]))
+    export = write_settings(run, given["target"])
+    written = export.write(Path(given["output"])) if given["output"] else ()
+    payload = export.to_json() | {"written": [str(path) for path in written]}
+
+    def show() -> None:
+        _show(export, written)
+
+    return Answer(payload, show, given["as_json"], YES)
+
+
+def plan_id_of(source: str | None) -> str:
+    """The plan's id, where the source is a plan file."""
+    if not source:
+        return ""
+    from planner.cli.inputs import read_json, read_text
+
+    text = read_text(source, "file")
+    return str(read_json(text, source, "file").get("id", ""))[:80] if text.lstrip().startswith("{") else ""
+
+
+def _show(export: "Export", written: tuple[Path, ...]) -> None:
+    from planner.render.export import show_export
+
+    show_export(export, written)

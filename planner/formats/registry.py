@@ -1,0 +1,78 @@
+"""The formats by name: who reads settings, who writes them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cost_models.errors import BadInput
+from cost_models.suggest import did_you_mean
+from planner.formats.export import Export, PlannedRun
+from planner.formats.megatron.read import looks_like_megatron, read_megatron_text
+from planner.formats.megatron.write import write_megatron
+from planner.formats.settings import Beside, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One framework's settings: `read` takes their text and what stands beside them, `write` a planned run."""
+
+    title: str
+    recognise: Callable[[str], bool]
+    """Whether a text looks like these settings; asked in the order below."""
+    read: Callable[[str, Beside], Settings] | None = None
+    write: Callable[[PlannedRun], Export] | None = None
+
+
+FORMATS: Final[Mapping[str, Format]] = {
+    "megatron": Format(
+        "Megatron-LM arguments (core 0.12 to 0.19)", looks_like_megatron, read_megatron_text, write_megatron
+    ),
+}
+
+
+def readable() -> tuple[str, ...]:
+    """Formats that can be read."""
+    return tuple(name for name, each in FORMATS.items() if each.read)
+
+
+def writable() -> tuple[str, ...]:
+    """Formats that can be written."""
+    return tuple(name for name, each in FORMATS.items() if each.write)
+
+
+def find_out(text: str, name: str) -> str:
+    """The format that a text looks like; raises BadInput where none recognises it."""
+    for form, each in FORMATS.items():
+        if each.read and each.recognise(text):
+            return form
+    raise BadInput(
+        f"settings {name[:100]!r} look like none of {', '.join(readable())}; say which with --format",
+        pointer="/format",
+    )
+
+
+def read_settings(text: str, name: str, beside: Beside) -> Settings:
+    """Settings of a format; raises BadInput for an unknown format or settings that cannot be read."""
+    reader = _format(name, readable()).read
+    if reader is None:
+        raise _unknown(name, readable())
+    return reader(text, beside)
+
+
+def write_settings(run: PlannedRun, name: str) -> Export:
+    """Files of a format; raises BadInput for an unknown format or a run that it cannot say."""
+    writer = _format(name, writable()).write
+    if writer is None:
+        raise _unknown(name, writable())
+    return writer(run)
+
+
+def _format(name: str, known: tuple[str, ...]) -> Format:
+    if name not in FORMATS:
+        raise _unknown(name, known)
+    return FORMATS[name]
+
+
+def _unknown(name: str, known: tuple[str, ...]) -> BadInput:
+    hint = did_you_mean(name, known)
+    return BadInput(f"format {name!r:.60} is not known here; {hint}use {', '.join(known)}", pointer="/format")
