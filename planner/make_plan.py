@@ -49,7 +49,10 @@ def fastest_plan(
         return PlanResult(status, best, alternatives, certificate)
     if status == "unknown":
         return PlanResult(status, None, (), certificate, reason=_stopped(search, state))
-    reason, changes = relaxations(situation, candidates, search) if explain else ("", ())
+    if not (explain and search.explain):
+        return PlanResult(status, None, (), certificate)
+    deadline = started + float(search.max_seconds)
+    reason, changes = relaxations(situation, candidates, search, deadline)
     return PlanResult(status, None, (), certificate, changes, reason)
 
 

@@ -16,6 +16,7 @@ from planner.cli.answer import BAD_INPUT, BROKEN_PIPE, INTERNAL_ERROR, INTERRUPT
 
 COMMANDS = (
     "plan",
+    "sweep",
     "evaluate",
     "explain",
     "compare",

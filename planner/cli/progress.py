@@ -36,6 +36,17 @@ def step_reporter(mode: str | None, *, quiet: bool) -> Callable[[Mapping[str, An
     return None if quiet else _write_step
 
 
+def sweep_reporter(mode: str | None) -> Callable[[int, int, Mapping[str, Any]], None] | None:
+    """What to call with each row of a sweep that is done; None where nobody would see it."""
+    if mode == "jsonl":
+        keys = ("key", "model", "cluster", "status", "rule", "step_s", "wall_s")
+        return lambda done, total, row: _write_event(
+            {"event": "row", "done": done, "total": total, **{key: row.get(key) for key in keys}}
+        )
+    rows = row_reporter(mode)
+    return None if rows is None else lambda done, total, row: rows(done, total)
+
+
 def end_progress() -> None:
     """Leave an empty line on the terminal where the progress line stood."""
     if sys.stderr.isatty():
