@@ -32,10 +32,14 @@ class StageMemory:
     device_used_bytes: float
     by_cause: Mapping[str, float]
     by_phase: Mapping[str, float]
+    group: str = ""
+    """Device groups of the rank, where the cluster has several."""
+    capacity_bytes: float = 0.0
 
     def to_json(self) -> dict[str, object]:
-        """The contract's stage object."""
-        return {
+        """The contract's stage object; group and capacity are said where ranks differ in them."""
+        own = {"group": self.group, "capacity_bytes": self.capacity_bytes} if self.group else {}
+        return own | {
             "stage": self.stage,
             "layers": list(self.layers),
             "allocated_bytes": self.allocated_bytes,
@@ -184,10 +188,19 @@ class Relaxation:
     change: str
     detail: str
     step_s: float | None = None
+    cost: str = "free"
+    """What it costs the user: free, restriction, numerics, hardware or training (planner/relax/changes.py)."""
+    used_bytes: float | None = None
 
     def to_json(self) -> dict[str, object]:
         """One entry of `relaxations`."""
-        return {"change": self.change, "detail": self.detail, "step_s": self.step_s}
+        return {
+            "change": self.change,
+            "detail": self.detail,
+            "step_s": self.step_s,
+            "cost": self.cost,
+            "used_bytes": self.used_bytes,
+        }
 
 
 class HasJson(Protocol):

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_models.chunk import Array
-from cost_models.mesh import batch_of, mesh_key
-from cost_models.mesh_costs import batch_rules, mesh_costs
 from cost_models.specs.strategy import Strategy
 from cost_models.step import step_costs
 from planner.evaluate import Context
@@ -33,10 +31,10 @@ class Ranks:
 
 def ranks_of(context: Context, strategy: Strategy) -> Ranks:
     """Price one strategy and look at each of its pipeline ranks."""
-    priced = context.pricer.price(batch_of([strategy], mesh_key(strategy)))
-    mesh = mesh_costs(context.pricer, priced, batch_rules(context.pricer, priced), 0)
+    mesh = context.mesh_of(strategy)
     costs = step_costs(mesh, strategy.stages, strategy.full_layers())
     working = mesh.num_micro_batches * (costs.chunks.forward_s + costs.chunks.backward_s).sum(1)
     busy = (working + costs.sync_exposed_s + costs.tail_s) * mesh.rules.straggler_factor
-    room = mesh.rules.allocated_limit_bytes - costs.peak_bytes
+    limits = np.asarray([mesh.of_rank(rank).rules.allocated_limit_bytes for rank in range(mesh.pp)])
+    room = limits - costs.peak_bytes
     return Ranks(costs.step_s, np.asarray(busy), np.asarray(room))

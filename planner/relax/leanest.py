@@ -1,0 +1,102 @@
+"""The layout with the least memory that a request leaves, found without a search: what is short, and by how much.
+
+Of all layouts the leanest has one sequence a micro-batch, one chunk a rank and 1F1B, which holds the fewest
+micro-batches; so only those are looked at, as far as pins and bans let them be chosen.
+"""
+
+import time
+from typing import Final
+
+import numpy as np
+
+from cost_models.engines import even_stages
+from cost_models.mesh import MeshBatch
+from cost_models.specs.recompute import ALL_LAYERS, Recompute
+from planner.candidates import enumerate_candidates, strategy_of
+from planner.evaluate import Context, predict
+from planner.plan import Prediction
+from planner.request import SearchRequest
+from planner.restrictions import Restrictions, read_restrictions
+from planner.search.memory_bounds import MeshSums
+from planner.search.mesh_bounds import mesh_sums
+from planner.situation import Situation
+
+TRIED_MESHES: Final = 32
+"""Meshes with the least memory that are looked at closely."""
+
+ENOUGH_MESHES: Final = 8
+"""So many are looked at where all of them are far from fitting."""
+
+FAR: Final = 1.3
+
+LEAN: Final = {"mbs": 1, "vpp": 1, "schedule": "1f1b", "order": "tp-cp-ep-dp-pp"}
+"""Values that no other value needs less memory than."""
+
+
+def leanest(situation: Situation, search: SearchRequest, deadline: float = float("inf")) -> Prediction | None:
+    """The layout with the least peak, everything recomputed that may be; the fastest if several fit.
+
+    None where nothing is legal. Past `deadline` (of time.monotonic) the layouts priced so far decide, one at least.
+    """
+    context = Context.of(situation, allow_at_risk=search.allow_at_risk)
+    predictions: list[Prediction] = []
+    for restrictions in (_lean(situation, search), read_restrictions(search.pins, search.bans)):
+        if not predictions:
+            predictions = _predictions(context, restrictions, deadline)
+    fitting = [p for p in predictions if p.verdict == "fits"]
+    if fitting:
+        return min(fitting, key=lambda p: p.step_s)
+    return min(predictions, key=lambda p: p.memory.device_used_bytes, default=None)
+
+
+def _lean(situation: Situation, search: SearchRequest) -> Restrictions:
+    """The user's restrictions with the lean values of knobs that these leave alone."""
+    named = {*search.pins, *(ban.partition("=")[0] for ban in search.bans)}
+    schedules = situation.engine.space(situation.model, situation.job).schedules
+    pins: dict[str, object] = dict(search.pins)
+    for key, value in LEAN.items():
+        free = key not in named and not ({"vpp", "schedule"} & named and key in ("vpp", "schedule"))
+        if free and (key != "schedule" or value in schedules):
+            pins[key] = value
+    return read_restrictions(pins, search.bans)
+
+
+def _predictions(context: Context, restrictions: Restrictions, deadline: float) -> list[Prediction]:
+    """The layouts with the least memory of every base of recompute, priced; the base that keeps least is first, and
+    where it is far from fitting the others are not looked at."""
+    engine = context.situation.engine
+    batches = [b for b in enumerate_candidates(engine, context.facts, restrictions).batches if b.size]
+    found: list[Prediction] = []
+    for batch in sorted(batches, key=lambda b: len(b.key.scopes)):
+        if found and (time.monotonic() > deadline or _far(found)):
+            break
+        found += _leanest_of(context, batch, restrictions, deadline)
+    return found
+
+
+def _leanest_of(
+    context: Context, batch: MeshBatch, restrictions: Restrictions, deadline: float
+) -> list[Prediction]:
+    guess = _least_bytes(mesh_sums(context.pricer, batch), batch.pp)
+    few = batch.take(np.argsort(guess, kind="stable")[:TRIED_MESHES])
+    costs_of = context.costs_of(few)
+    full = 0 if few.key.scopes or not restrictions.may_recompute_fully else ALL_LAYERS
+    found: list[Prediction] = []
+    for row in range(few.size):
+        if found and (time.monotonic() > deadline or (len(found) >= ENOUGH_MESHES and _far(found))):
+            break
+        stages = even_stages(context.facts.model.num_blocks, int(few.pp[row] * few.vpp[row]))
+        strategy = strategy_of(few, row, stages, Recompute(few.key.scopes, full))
+        found.append(predict(context, strategy, costs_of(row)))
+    return found
+
+
+def _far(found: list[Prediction]) -> bool:
+    """Whether all of these need much more than there is, so that others of the kind will not fit either."""
+    return all(p.memory.device_used_bytes > FAR * p.memory.capacity_bytes for p in found)
+
+
+def _least_bytes(sums: MeshSums, pp: np.ndarray) -> np.ndarray:
+    """A guess of the least peak: the fullest rank's bound, with in-flight boundary tensors of its share of blocks."""
+    guess: np.ndarray = sums.short_bytes + sums.num_blocks / pp * (pp - 1) * sums.full_saved_bytes
+    return guess
