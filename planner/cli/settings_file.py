@@ -63,8 +63,6 @@ def asked(question: Question, given: Mapping[str, Any]) -> Asked:
         if given.get("settings_format"):
             raise BadInput("--format says how to read --settings, which is not given; give --settings FILE")
         return Asked(situation_of(question), strategy_of(question))
-    if question.strategy:
-        raise BadInput("--strategy and --settings both say how to train; give one of them")
     return _from_settings(question, name, given.get("settings_format"))
 
 
@@ -90,7 +88,11 @@ def _from_settings(question: Question, name: str, form: str | None) -> Asked:
             pointer="/model",
         )
     job = validated(JobRequest, _merged(settings.job, question.job), "job")
-    return Asked(situate(model or settings.model, cluster, job), settings.strategy, settings)
+    strategy = settings.strategy
+    if question.strategy:
+        stated = strategy_of(question).model_dump(exclude_none=True)
+        strategy = strategy.model_copy(update=stated)
+    return Asked(situate(model or settings.model, cluster, job), strategy, settings)
 
 
 def _merged(read: JobRequest, stated: Mapping[str, object]) -> dict[str, object]:

@@ -1,6 +1,6 @@
 """What differs between a model or a job and what a framework's settings build: read back, field by field."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from cost_models.errors import BadInput
@@ -8,6 +8,8 @@ from cost_models.operators.base import Operator
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.strategy import Strategy, StrategyRequest, strategy_from_mapping
 from planner.evaluate import evaluate
+from planner.formats.export import PlannedRun
+from planner.formats.settings import Beside, Settings
 from planner.plan import Prediction
 from planner.situation import Situation, situate
 
@@ -91,10 +93,37 @@ def option_losses(ours: Situation, theirs: Situation, strategy: Strategy) -> tup
     )
 
 
+def read_back_losses(run: PlannedRun, read: Callable[[Beside], Settings]) -> tuple[str, ...]:
+    """What settings of a given model mean otherwise than the plan: its strategy's knobs, then options.
+
+    Recompute is said beside such settings (gradient_checkpointing), so it is taken from the plan.
+    """
+    ours, plan = run.situation, run.strategy
+    job = {"seq_len": ours.job_request.seq_len}
+    settings = read(Beside(ours.cluster.num_devices, ours.model, job, ours.job.engine_version))
+    theirs = situate(ours.model, ours.cluster, settings.job)
+    stated = settings.strategy.model_copy(
+        update={"recompute": settings.strategy.recompute or plan.recompute.text()}
+    )
+    meant = evaluate(theirs, stated).strategy.to_json()
+    knobs = tuple(
+        f"{key}={_word(value)} is not said by the settings, which mean {_word(meant[key])}"
+        for key, value in plan.to_json().items()
+        if meant[key] != value and not (key == "cp_kind" and plan.cp == 1)
+    )
+    return (*knobs, *option_losses(ours, theirs, plan))
+
+
 UNSAID: Final = frozenset(
-    ("engine.expandable_segments", "job.reserve_bytes", "job.max_oom_probability", "job.moe_imbalance")
+    (
+        "engine.expandable_segments",
+        "engine.modules",
+        "job.reserve_bytes",
+        "job.max_oom_probability",
+        "job.moe_imbalance",
+    )
 )
-"""Options that describe the machine or the asker, not the framework's settings."""
+"""Options that describe the machine, the asker or the program (`module_losses`), not the framework's settings."""
 
 
 def _options(situation: Situation) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from typing import Final
 
 from cost_models.errors import BadInput
 from cost_models.suggest import did_you_mean
+from planner.formats.deepspeed.read import looks_like_deepspeed, read_deepspeed
+from planner.formats.deepspeed.write import write_deepspeed
 from planner.formats.export import Export, PlannedRun
 from planner.formats.megatron.read import looks_like_megatron, read_megatron_text
 from planner.formats.megatron.write import write_megatron
@@ -26,6 +28,12 @@ class Format:
 FORMATS: Final[Mapping[str, Format]] = {
     "megatron": Format(
         "Megatron-LM arguments (core 0.12 to 0.19)", looks_like_megatron, read_megatron_text, write_megatron
+    ),
+    "deepspeed": Format(
+        "DeepSpeed JSON (0.14 to 0.19) and the Hugging Face Trainer",
+        looks_like_deepspeed,
+        read_deepspeed,
+        write_deepspeed,
     ),
 }
 

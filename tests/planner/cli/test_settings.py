@@ -34,6 +34,8 @@ def test_options_win_over_settings(run, job, tmp_path):
     )
     assert found["configuration"]["job"]["global_batch"] == 64
     assert found["passed"] is True
+    again = json.loads(run(f"evaluate {settings} --strategy recompute=full --json").out)
+    assert (again["strategy"]["recompute"], again["strategy"]["tp"]) == ("full", 2)
 
 
 def test_a_plan_file_is_exported(run, job, tmp_path):
@@ -49,9 +51,6 @@ def test_what_is_missing_is_asked_for(run, job, tmp_path):
     exported(run, job, tmp_path)
     settings = f"--settings {tmp_path}/out/train.sh"
     assert run(f"evaluate {settings}").refused("--cluster")
-    assert run(f"evaluate {settings} --cluster dgx-h100:8 --strategy tp=2").refused(
-        "--strategy and --settings"
-    )
     assert run(f"evaluate {settings} --cluster dgx-h100:8 --format megatorn").refused("megatron")
     assert run(f"evaluate {job} --strategy tp=2 --format megatron").refused("--settings")
     assert run(f"evaluate {settings} --cluster dgx-h100:8 --model llama-3.1-8b").refused("32 layers", "16")
