@@ -179,7 +179,7 @@ def _question_from_plan(values: Mapping[str, Any]) -> Question:
 
 
 def _read_yaml(text: str, name: str) -> dict[str, Any]:
-    from planner.cli.yaml_file import parse_yaml
+    from planner.strict_yaml import parse_yaml
 
     return parse_yaml(text, shown(name))
 

@@ -1,4 +1,4 @@
-"""Reads a planner.yaml: plain values only, no key twice."""
+"""YAML of files: plain values only, no key twice, one sentence for what is wrong."""
 
 from typing import Any
 
@@ -24,17 +24,17 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         return found
 
 
-def parse_yaml(text: str, name: str) -> dict[str, Any]:
+def parse_yaml(text: str, name: str, what: str = "file") -> dict[str, Any]:
     """The mapping of a YAML text; raises BadInput with line and column."""
     try:
         value = yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f" at line {mark.line + 1} column {mark.column + 1}" if mark else ""
-        raise BadInput(f"file {name} is not YAML: {error.problem}{where}; correct it") from None
+        raise BadInput(f"{what} {name} is not YAML: {error.problem}{where}; correct it") from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         reason = " ".join(str(error).split())[:120]
-        raise BadInput(f"file {name} is not YAML: {reason}; correct it") from None
+        raise BadInput(f"{what} {name} is not YAML: {reason}; correct it") from None
     if not isinstance(value, dict):
-        raise BadInput(f"file {name} holds a {type(value).__name__}; give keys such as model: and cluster:")
+        raise BadInput(f"{what} {name} holds a {type(value).__name__}; give keys and values")
     return value
