@@ -6,12 +6,14 @@ from collections.abc import Callable
 import numpy as np
 
 from planner.candidates import Candidates, enumerate_candidates
+from planner.choice import Choice, choose
 from planner.evaluate import Context, evaluate_many
 from planner.objectives import StepOracle, plan_for
 from planner.plan import Certificate, PlanResult, Prediction, Progress
 from planner.relax import relaxations
 from planner.request import SearchRequest
 from planner.restrictions import Restrictions, read_restrictions
+from planner.search.mixed.search import MixedOutcome, MixedSearch
 from planner.search.space_search import Found, RecomputeRule, SearchLimits, SearchState, SpaceSearch
 from planner.situation import Situation
 from planner.verify import verify
@@ -38,15 +40,16 @@ def fastest_plan(
     started = time.monotonic()
     context = Context.of(situation, allow_at_risk=search.allow_at_risk)
     restrictions = read_restrictions(search.pins, search.bans)
-    candidates = enumerate_candidates(situation.engine, context.facts, restrictions)
-    state = _searcher(context, restrictions, search, report).run(candidates.batches)
+    state, candidates = _searched(context, restrictions, search, report)
     best, alternatives = _predictions(situation, state, search.top_k)
-    if best is not None:
+    choice = _choice(situation, state, search, best, alternatives)
+    if choice is not None:
+        best, alternatives = choice.chosen, choice.others(alternatives)
         verify(context, best)
     certificate = _certificate(candidates, state, best, time.monotonic() - started)
     status = _status(best, state, certificate, search.gap)
     if best is not None:
-        return PlanResult(status, best, alternatives, certificate)
+        return PlanResult(status, best, alternatives, certificate, confidence=choice)
     if status == "unknown":
         return PlanResult(status, None, (), certificate, reason=_stopped(search, state))
     if not (explain and search.explain):
@@ -60,13 +63,28 @@ def least_step_s(situation: Situation, search: SearchRequest) -> float:
     """A step time in seconds that no layout beats, without solving anything; infinite where none fits or is legal."""
     context = Context.of(situation, allow_at_risk=search.allow_at_risk)
     restrictions = read_restrictions(search.pins, search.bans)
+    parts = _search_parts(context, restrictions, search)
+    if situation.cluster.is_mixed:
+        return MixedSearch(context.pools, restrictions, *parts, lambda progress: None).least_bound_s()
     candidates = enumerate_candidates(situation.engine, context.facts, restrictions)
-    return _searcher(context, restrictions, search, lambda progress: None).least_bound_s(candidates.batches)
+    return SpaceSearch(context.pricer, *parts, lambda progress: None).least_bound_s(candidates.batches)
 
 
-def _searcher(
+def _searched(
     context: Context, restrictions: Restrictions, search: SearchRequest, report: Report
-) -> SpaceSearch:
+) -> tuple[SearchState, Candidates | MixedOutcome]:
+    """What the search of the whole space found, and what the space held."""
+    parts = _search_parts(context, restrictions, search)
+    if context.facts.cluster.is_mixed:
+        outcome = MixedSearch(context.pools, restrictions, *parts, report).run()
+        return outcome.state, outcome
+    candidates = enumerate_candidates(context.situation.engine, context.facts, restrictions)
+    return SpaceSearch(context.pricer, *parts, report).run(candidates.batches), candidates
+
+
+def _search_parts(
+    context: Context, restrictions: Restrictions, search: SearchRequest
+) -> tuple[RecomputeRule, SearchLimits]:
     space = context.situation.engine.space(context.facts.model, context.facts.job)
     rule = RecomputeRule(
         free=restrictions.may_recompute_fully and space.full_recompute,
@@ -75,7 +93,7 @@ def _searcher(
         scopes=context.facts.model.recompute_scopes,
     )
     limits = SearchLimits(search.gap * (1.0 - ROUNDING), float(search.max_seconds), search.seed, search.top_k)
-    return SpaceSearch(context.pricer, rule, limits, report)
+    return rule, limits
 
 
 def _predictions(
@@ -87,6 +105,20 @@ def _predictions(
     chosen = [state.best.strategy, *(found.strategy for found in _runners_up(state, top_k))]
     predicted = [p for p in evaluate_many(situation, chosen) if isinstance(p, Prediction)]
     return predicted[0], tuple(predicted[1:])
+
+
+def _choice(
+    situation: Situation,
+    state: SearchState,
+    search: SearchRequest,
+    best: Prediction | None,
+    alternatives: tuple[Prediction, ...],
+) -> Choice | None:
+    """The best plan or, where that is preferred, a simpler one that is as good within what is known."""
+    if best is None:
+        return None
+    met = [(found.strategy, found.step_s) for found in state.found]
+    return choose(situation, best, alternatives, met, prefer_simple=search.prefer_simple)
 
 
 def _runners_up(state: SearchState, top_k: int) -> list[Found]:
@@ -106,7 +138,7 @@ def _mesh_axes(found: Found) -> tuple[int, ...]:
 
 
 def _certificate(
-    candidates: Candidates, state: SearchState, best: Prediction | None, wall_s: float
+    candidates: Candidates | MixedOutcome, state: SearchState, best: Prediction | None, wall_s: float
 ) -> Certificate:
     """Lower = min(best, every mesh's bound when it was put away); gap = (best - lower) / best."""
     bound = min(state.lower_bound_s, best.step_s) if best else state.lower_bound_s

@@ -211,6 +211,14 @@ class HasJson(Protocol):
         ...
 
 
+class Confidence(HasJson, Protocol):
+    """How sure an answer is of itself."""
+
+    def sentence(self) -> str:
+        """The same for people; empty where there is nothing to say."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class PlanResult:
     """`planner plan --json`: status is optimal, feasible, infeasible or unknown."""
@@ -227,14 +235,18 @@ class PlanResult:
     """Days, cost and energy of the run, where its length was stated (planner/objectives/run.py)."""
     front: HasJson | None = None
     """Plans none of which is beaten in time, memory and devices at once (planner/objectives/front.py)."""
+    confidence: Confidence | None = None
+    """How sure it is that the best plan is the best, and a simpler one inside the noise (planner/choice.py)."""
 
     def to_json(self) -> dict[str, object]:
         """The contract's plan object."""
         run = {} if self.run is None else {"run": dict(self.run)}
         changes = {"changes": dict(self.changes)} if self.changes else {}
+        sure = {"confidence": self.confidence.to_json()} if self.confidence else {}
         return (
             run
             | changes
+            | sure
             | {
                 "status": self.status,
                 "best": self.best.to_json() if self.best else None,

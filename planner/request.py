@@ -94,6 +94,8 @@ class SearchRequest(Frozen):
     gap: Annotated[StrictFloat | StrictInt, Field(ge=0, lt=1)] = 1e-3
     seed: Annotated[StrictInt, Field(ge=0, le=2**31 - 1)] = 0
     allow_at_risk: StrictBool = False
+    prefer_simple: StrictBool = False
+    """Return the simplest plan inside the noise of the best (planner/choice.py)."""
     explain: StrictBool = True
     """Where nothing fits, look for the smallest changes that would help; takes seconds."""
 

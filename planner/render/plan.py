@@ -42,6 +42,8 @@ def show_plan(situation: Situation, result: PlanResult, written: Path | None) ->
     if result.best is not None:
         show_prediction(console, result.best)
         _show_alternatives(console, result.best, result.alternatives)
+        if result.confidence is not None and result.confidence.sentence():
+            console.print(f"[dim]how sure[/dim] {plain(result.confidence.sentence())}")
     if result.certificate.proof is not None:
         show_proof(console, result.certificate.proof)
     if result.run is not None:

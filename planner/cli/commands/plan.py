@@ -39,6 +39,7 @@ _SEARCH = (
     click.option("--gap", type=Number(0, 0.999), help="Optimal within this share; default 0.001."),
     click.option("--seed", type=WholeNumber(0, 2**31 - 1), help="Random seed; default 0."),
     click.option("--allow-at-risk", is_flag=True, help="Also plans that may run out of memory."),
+    click.option("--prefer-simple", is_flag=True, help="The simplest plan that is as fast within the noise."),
     click.option(
         "-o", "--output", type=click.Path(dir_okay=False), metavar="PLAN.json", help="Write the plan file."
     ),
@@ -105,6 +106,7 @@ def _search_of(given: Mapping[str, Any]) -> SearchRequest:
         if pins.setdefault(key, value) != value:
             raise BadInput(f"pin {key[:40]} is given twice with different values; give it once")
     values |= {"pins": pins, "bans": given["bans"], "allow_at_risk": given["allow_at_risk"]}
+    values |= {"prefer_simple": given["prefer_simple"]}
     values |= {"run": run_values(given), "pareto": given["pareto"]}
     search = validated(SearchRequest, values, "search")
     check_search(search)
