@@ -99,7 +99,7 @@ def read_back_losses(run: PlannedRun, read: Callable[[Beside], Settings]) -> tup
     Recompute is said beside such settings (gradient_checkpointing), so it is taken from the plan.
     """
     ours, plan = run.situation, run.strategy
-    job = {"seq_len": ours.job_request.seq_len}
+    job = {"seq_len": ours.job_request.seq_len, "global_batch": ours.job.global_batch}
     settings = read(Beside(ours.cluster.num_devices, ours.model, job, ours.job.engine_version))
     theirs = situate(ours.model, ours.cluster, settings.job)
     stated = settings.strategy.model_copy(

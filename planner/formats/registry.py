@@ -6,6 +6,8 @@ from typing import Final
 
 from cost_models.errors import BadInput
 from cost_models.suggest import did_you_mean
+from planner.formats.accelerate.read import looks_like_accelerate, read_accelerate
+from planner.formats.accelerate.write import write_accelerate
 from planner.formats.deepspeed.read import looks_like_deepspeed, read_deepspeed
 from planner.formats.deepspeed.write import write_deepspeed
 from planner.formats.export import Export, PlannedRun
@@ -34,6 +36,12 @@ FORMATS: Final[Mapping[str, Format]] = {
         looks_like_deepspeed,
         read_deepspeed,
         write_deepspeed,
+    ),
+    "accelerate": Format(
+        "Accelerate YAML (1.15): FSDP2, DDP, DeepSpeed inside it",
+        looks_like_accelerate,
+        read_accelerate,
+        write_accelerate,
     ),
 }
 

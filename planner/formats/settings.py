@@ -80,7 +80,7 @@ def batch_of(
     micro, steps, batch = sizes
     stated = beside.job.get("global_batch")
     if isinstance(stated, int):
-        steps, batch = 0 if batch != stated else steps, stated
+        steps, batch = 0 if batch and batch != stated else steps, stated
     if batch and not micro:
         micro = batch // (max(steps, 1) * dp) if steps else USUAL_MICRO_BATCH
         if not steps:

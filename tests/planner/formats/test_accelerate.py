@@ -1,0 +1,129 @@
+"""Accelerate YAML: FSDP2, FSDP1, DDP and DeepSpeed inside it; exports come back."""
+
+import random
+
+import pytest
+import yaml
+
+from cost_models.errors import BadInput, IllegalStrategy
+from cost_models.specs.job import JobRequest, Precision
+from cost_models.specs.strategy import parse_strategy
+from planner.evaluate import evaluate
+from planner.formats.accelerate.read import read_accelerate
+from planner.formats.accelerate.write import write_accelerate
+from planner.formats.export import PlannedRun
+from planner.formats.registry import find_out
+from planner.formats.settings import Beside
+from planner.request import CatalogModel, PresetCluster
+from planner.situation import resolve
+
+
+def situation(engine="fsdp2", devices=16, **options):
+    options = {"engine.modules": "transformers"} | options
+    job = JobRequest(seq_len=4096, global_batch=256, engine=engine, options=options)
+    return resolve(CatalogModel(name="llama-3.1-8b"), PresetCluster(name="dgx-h100", devices=devices), job)
+
+
+OF = situation()
+
+
+def read(values, devices=16, **job):
+    return read_accelerate(yaml.safe_dump(values), Beside(devices, OF.model, {"seq_len": 2048, **job}))
+
+
+def fsdp(version=2, processes=16, parallel=None, **keys):
+    values = {"distributed_type": "FSDP", "mixed_precision": "bf16", "num_processes": processes}
+    values["fsdp_config"] = {"fsdp_version": version} | {f"fsdp_{key}": value for key, value in keys.items()}
+    if parallel:
+        values["parallelism_config"] = {f"parallelism_config_{k}_size": n for k, n in parallel.items()}
+    return values
+
+
+def test_fsdp2_with_degrees():
+    parallel = {"tp": 2, "dp_replicate": 2, "dp_shard": 4}
+    keys = {"reshard_after_forward": False, "activation_checkpointing": True, "offload_params": True}
+    found = read(fsdp(parallel=parallel, **keys), global_batch=64)
+    strategy = found.strategy
+    assert (strategy.tp, strategy.dp_replicate, strategy.dp_shard, strategy.dp) == (2, 2, 4, 8)
+    assert (strategy.zero, strategy.recompute, strategy.offload, strategy.sp) == (
+        2,
+        "full",
+        "parameters",
+        False,
+    )
+    assert (found.job.engine, found.job.precision, found.job.global_batch) == ("fsdp2", Precision.BF16, 64)
+    assert found.unknown == ()
+
+
+@pytest.mark.parametrize(
+    ("values", "engine", "zero"),
+    [
+        (fsdp(), "fsdp2", 3),  # resharding is the default
+        (fsdp(version=1, sharding_strategy="SHARD_GRAD_OP"), "fsdp1", 2),
+        (fsdp(version=1, sharding_strategy=1), "fsdp1", 3),
+        (fsdp(version=1, sharding_strategy="NO_SHARD"), "ddp", 0),
+        ({"distributed_type": "MULTI_GPU"}, "ddp", 0),
+        ({"distributed_type": "DEEPSPEED", "deepspeed_config": {"zero_stage": 3}}, "deepspeed", 3),
+    ],
+)
+def test_kinds_of_data_parallel(values, engine, zero):
+    found = read(values)
+    assert (found.job.engine, found.strategy.zero) == (engine, zero)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (fsdp(processes=8), ("8", "16")),
+        (fsdp(parallel={"tp": 2, "dp_shard": 4}), ("8 processes", "16")),
+        (fsdp(parallel={"cp": 2, "sp": 2}), ("one of them",)),
+        (fsdp(reshard_after_forward="FULL_SHARD"), ("true or false",)),
+        (fsdp(reshard_after_forward="perhaps"), ("true or false",)),
+        ({"distributed_type": "TPU"}, ("TPU", "FSDP")),
+        ({"distributed_type": "FSDP", "mixed_precision": "int3"}, ("int3", "bf16")),
+        (
+            {"distributed_type": "DEEPSPEED", "deepspeed_config": {"deepspeed_config_file": "ds.json"}},
+            ("ds.json", "--format deepspeed"),
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_with_numbers(values, words):
+    with pytest.raises(BadInput) as caught:
+        read(values)
+    assert all(word in caught.value.detail for word in words), caught.value.detail
+
+
+def test_unknown_keys_are_listed_inside_sections_too():
+    values = fsdp(reshard_after_foward=True) | {"bogus": 1}
+    found = read(values)
+    assert any(each.startswith("bogus") for each in found.unknown)
+    assert any("fsdp_config.fsdp_reshard_after_foward" in each for each in found.unknown)
+
+
+def test_random_plans_come_back():
+    rng, held = random.Random(4), 0
+    for _ in range(80):
+        engine = rng.choice(("fsdp2", "fsdp2", "ddp"))
+        of = situation(engine)
+        words = f"tp={rng.choice((1, 1, 2))},cp={rng.choice((1, 2))},sp=false,mbs={rng.choice((1, 2))}"
+        words += f",cp_kind={rng.choice(('ring', 'allgather', 'ulysses'))}" if engine == "fsdp2" else ""
+        words += f",recompute={rng.choice(('none', 'full'))}"
+        if engine == "fsdp2":
+            words += f",zero={rng.choice((2, 3))},dp_replicate={rng.choice((1, 2))}"
+        try:
+            before = evaluate(of, parse_strategy(words))
+        except IllegalStrategy:
+            continue
+        export = write_accelerate(PlannedRun(of, before.strategy))
+        assert find_out(export.files["accelerate.yaml"], "a.yaml") == "accelerate"
+        said = [loss for loss in export.losses if not (engine == "ddp" and loss.startswith("recompute"))]
+        assert said == []
+        held += 1
+    assert held >= 20
+
+
+def test_another_engine_is_told_where_to_go():
+    of = situation("deepspeed")
+    run = PlannedRun(of, evaluate(of, parse_strategy("zero=3")).strategy)
+    with pytest.raises(BadInput, match="--to deepspeed"):
+        write_accelerate(run)
