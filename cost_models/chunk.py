@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from cost_models.range_max import RangeMax
 from cost_models.schedule import ScheduleName
 
 Array = NDArray[np.float64]
@@ -43,6 +44,8 @@ class LayerTable:
     `full_transient_bytes` the same for a recomputed row (its own saved tensors included).
     Schedules that split the backward run `weight_s` of it as an operation of its own, until which `halfway_bytes`
     (`full_halfway_bytes` of a recomputed row) are kept per micro-batch from the input gradient on.
+    Where a schedule runs forwards and backwards in pairs, parts are those of a pass in a pair, the least it takes, and
+    the spare seconds come on top for a pass of its own.
     """
 
     forward_parts_s: Array
@@ -62,6 +65,8 @@ class LayerTable:
     full_transient_bytes: Array
     step_transient_bytes: Array  # alive only in the optimizer step
     host_bytes: Array  # offloaded states, in the host's memory
+    forward_spare_s: Array | None = None  # what a forward takes beyond its part when it runs in no pair
+    backward_spare_s: Array | None = None  # the same for a backward
 
     @property
     def num_blocks(self) -> int:
@@ -122,30 +127,8 @@ class ChunkCosts:
     )
     transient_bytes: Array  # above static and saved, at the worst instant; may be negative-free (>= 0)
     step_transient_bytes: Array
-
-
-class _RangeMax:
-    """Sparse table: the maximum of a[start:stop] for many pairs in O(1) each; empty ranges give -inf."""
-
-    def __init__(self, values: Array) -> None:
-        self._levels = [values]
-        width = 1
-        while 2 * width <= values.shape[0]:
-            last = self._levels[-1]
-            self._levels.append(np.maximum(last[:-width], last[width:]))
-            width *= 2
-
-    def query(self, start: Index, stop: Index) -> Array:
-        """Maxima over [start, stop)."""
-        length = stop - start
-        result = np.full(length.shape, -np.inf)
-        level = np.floor(np.log2(np.maximum(length, 1))).astype(np.int64)
-        for k, values in enumerate(self._levels):
-            here = (level == k) & (length > 0)
-            if here.any():
-                left, right = start[here], stop[here] - (1 << k)
-                result[here] = np.maximum(values[left], values[right])
-        return result
+    forward_spare_s: Array  # beyond forward_s, of a forward in no pair
+    backward_spare_s: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +153,10 @@ class _Prefix:
     freed: Array
     full_freed: Array
     step_transient: Array
-    base_peak: _RangeMax  # transient + prefix of freed up to and with the row
-    full_peak: _RangeMax
+    forward_spare: Array
+    backward_spare: Array
+    base_peak: RangeMax  # transient + prefix of freed up to and with the row
+    full_peak: RangeMax
 
     @classmethod
     def of(cls, table: LayerTable, *, splits: bool) -> "_Prefix":
@@ -195,9 +180,15 @@ class _Prefix:
             freed,
             full_freed,
             _prefix(table.step_transient_bytes),
-            _RangeMax(table.transient_bytes + freed[1:]),
-            _RangeMax(table.full_transient_bytes + full_freed[1:]),
+            _prefix(_or_none(table.forward_spare_s, table)),
+            _prefix(_or_none(table.backward_spare_s, table)),
+            RangeMax(table.transient_bytes + freed[1:]),
+            RangeMax(table.full_transient_bytes + full_freed[1:]),
         )
+
+
+def _or_none(spare_s: Array | None, table: LayerTable) -> Array:
+    return np.zeros_like(table.weight_s) if spare_s is None else spare_s
 
 
 def _prefix(values: Array) -> Array:
@@ -258,6 +249,8 @@ def chunk_costs(mesh: MeshCosts, blocks_start: Index, blocks_stop: Index, full_l
         mixed(prefix.halfway, prefix.full_halfway),
         highest,
         total(prefix.step_transient),
+        total(prefix.forward_spare),
+        total(prefix.backward_spare),
     )
 
 

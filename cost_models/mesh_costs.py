@@ -1,16 +1,18 @@
 """Priced rows of a batch -> what stage boundaries are chosen from (`MeshCosts`), one mesh at a time."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cost_models.chunk import LayerTable, MeshCosts, StepRules
+from cost_models.chunk import TIME_CAUSES, LayerTable, MeshCosts, StepRules
 from cost_models.communication import Network, Span, collective_seconds
 from cost_models.device_memory import device_memory, workspace_bytes
+from cost_models.hiding import Hiding, hiding, paired_share
 from cost_models.mesh import MeshBatch
 from cost_models.operators.base import Collective
 from cost_models.overlap import expected_maximum_factor
 from cost_models.pricing import PricedRows, Pricer
+from cost_models.schedule.names import ScheduleName
 
 GRADIENT_NORM_BYTES = 4.0
 STEP_OVERHEAD_S = 2e-3
@@ -26,17 +28,21 @@ class BatchRules:
     step_fixed_s: np.ndarray
     limit_bytes: np.ndarray
     workspace_bytes: np.ndarray
+    hiding: Hiding
 
 
 def batch_rules(pricer: Pricer, priced: PricedRows) -> BatchRules:
     """Boundary sends, per-step constants and the memory limit (up to `fits`, or to `at_risk`) of every mesh."""
     meshes = priced.meshes
     neighbour = Span(np.where(meshes.pp > 1, 2, 1), meshes.stage_stride)
-    send, fixed = send_seconds(pricer, priced, neighbour, pricer.network), fixed_seconds(meshes, pricer.network)
+    send, fixed = (
+        send_seconds(pricer, priced, neighbour, pricer.network),
+        fixed_seconds(meshes, pricer.network),
+    )
     memory = device_memory(pricer.engine, pricer.cluster.device, pricer.job, meshes)
     limit = memory.possible_limit_bytes if pricer.allow_at_risk else memory.allocated_limit_bytes
     workspaces = workspace_bytes(pricer.engine, pricer.cluster.device, pricer.model, pricer.job, meshes)
-    return BatchRules(send, fixed, limit, workspaces)
+    return BatchRules(send, fixed, limit, workspaces, hiding(pricer, priced))
 
 
 def send_seconds(pricer: Pricer, priced: PricedRows, neighbour: Span, between: Network) -> np.ndarray:
@@ -66,11 +72,29 @@ def mesh_costs(pricer: Pricer, priced: PricedRows, rules: BatchRules, index: int
         pp=int(meshes.pp[index]),
         vpp=int(meshes.vpp[index]),
         num_micro_batches=int(meshes.micro_batches(pricer.job.global_batch)[index]),
-        table=_layer_table(priced, index),
+        table=_in_pairs(pricer, priced, rules, index, _layer_table(priced, index)),
         rules=_step_rules(pricer, meshes, rules, index),
         uniform_full=space.uniform_full,
         uniform_chunks=space.uniform_chunks,
     )
+
+
+def _in_pairs(
+    pricer: Pricer, priced: PricedRows, rules: BatchRules, index: int, table: LayerTable
+) -> LayerTable:
+    """The table of a mesh that runs forwards and backwards in pairs: what expert exchanges hide is taken off."""
+    share = float(paired_share(pricer, priced.meshes.take(np.asarray([index])))[0])
+    if share == 0.0:
+        return table
+    forward_s, backward_s = rules.hiding.spare_s[:, list(priced.rows.layers), index]
+    forward, backward = table.forward_parts_s.copy(), table.backward_parts_s.copy()
+    place = TIME_CAUSES.index("ep_communication")
+    forward[place] -= share * forward_s
+    backward[place] -= share * backward_s
+    shorter = replace(table, forward_parts_s=forward, backward_parts_s=backward)
+    if priced.meshes.schedule_name(index) is not ScheduleName.DUALPIPE_V:
+        return shorter
+    return replace(shorter, forward_spare_s=forward_s, backward_spare_s=backward_s)
 
 
 def _layer_table(priced: PricedRows, index: int) -> LayerTable:
@@ -120,9 +144,9 @@ def _step_rules(pricer: Pricer, meshes: MeshBatch, rules: BatchRules, index: int
         send_s=send,
         chunk_forward_s=shown,
         chunk_backward_s=shown,
-        sync_overlap=overlap.sync_overlap,
-        sync_exposed_min=overlap.sync_exposed_min,
-        gather_exposed=overlap.gather_exposed,
+        sync_overlap=float(rules.hiding.sync_overlap[index]),
+        sync_exposed_min=float(rules.hiding.sync_exposed_min[index]),
+        gather_exposed=float(rules.hiding.gather_exposed[index]),
         step_fixed_s=float(rules.step_fixed_s[index]),
         straggler_factor=straggler_factor(pricer),
         rank_constant_bytes=float(rules.workspace_bytes[index]),

@@ -113,13 +113,15 @@ class Pricer:
 
     def _with_gathers(self, work: RowWork, states: RowStates) -> RowWork:
         """Add the exposed parameter gathers and reductions of sharded engines, and the gathered copies."""
-        share = self.engine.overlap().micro_overlap
+        policy = self.engine.overlap()
         forward, backward = work.forward_parts_s.copy(), work.backward_parts_s.copy()
         spared = work.spared_parts_s.copy()
-        gather = self._beside(states.forward_gather_s, work.forward_parts_s[0], share)
+        gather = self._beside(states.forward_gather_s, work.forward_parts_s[0], policy.micro_overlap)
         forward[_DATA] += gather
         spared[_DATA] += gather  # a recompute runs with the weights that the backward gathered
-        backward[_DATA] += self._beside(states.backward_gather_s, work.backward_parts_s[0], share)
+        backward[_DATA] += self._beside(
+            states.backward_gather_s, work.backward_parts_s[0], policy.micro_overlap_backward
+        )
         gathered = 0.0 if self.engine.shards_by_unit else states.gathered_bytes
         return replace(
             work,

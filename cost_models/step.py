@@ -36,15 +36,22 @@ def virtual_stage(mesh: MeshCosts) -> Index:
 
 
 def durations_of(mesh: MeshCosts, chunks: ChunkCosts) -> PipelineDurations:
-    """Seconds of chunks of shape (p, v, ...) for the simulator; recompute goes with the input gradient."""
+    """Seconds of chunks of shape (p, v, ...) for the simulator; recompute goes with the input gradient.
+
+    A pair of a forward and the other chunk's backward takes what both take at their shortest, as one piece of work.
+    """
     if not mesh.schedule.splits_backward:
         return PipelineDurations(chunks.forward_s, chunks.backward_s, send_s=mesh.rules.send_s)
+    backward_s = chunks.backward_s + chunks.backward_spare_s
+    in_pairs = mesh.table.forward_spare_s is not None
     return PipelineDurations(
-        chunks.forward_s,
-        chunks.backward_s,
+        chunks.forward_s + chunks.forward_spare_s,
+        backward_s,
         send_s=mesh.rules.send_s,
-        input_gradient_s=np.maximum(chunks.backward_s - chunks.weight_s, 0.0),
+        input_gradient_s=np.maximum(backward_s - chunks.weight_s, 0.0),
         weight_gradient_s=chunks.weight_s,
+        paired_forward_s=chunks.forward_s + chunks.backward_s[:, ::-1] if in_pairs else None,
+        paired_backward_s=np.zeros_like(backward_s) if in_pairs else None,
     )
 
 

@@ -195,7 +195,7 @@ def _breakdown(mesh: MeshCosts, strategy: Strategy, costs: StepCosts) -> tuple[i
     """The rank with the least idle time, its exposed seconds by cause (they sum to the step), its recompute."""
     rules, micro = mesh.rules, mesh.num_micro_batches
     raw = costs.step_s / rules.straggler_factor
-    busy = micro * (costs.chunks.forward_s + costs.chunks.backward_s).sum(1)
+    busy = np.asarray(costs.timeline.rank_busy_s).reshape(mesh.pp)
     idle = raw - rules.step_fixed_s - busy - costs.sync_exposed_s - costs.tail_s
     rank = int(np.argmin(idle))
     parts, recompute_s = _rank_parts(mesh, strategy, rank)
@@ -205,6 +205,11 @@ def _breakdown(mesh: MeshCosts, strategy: Strategy, costs: StepCosts) -> tuple[i
     causes = dict.fromkeys(BREAKDOWN_CAUSES, 0.0)
     for name, seconds in zip(TIME_CAUSES, micro * parts, strict=True):
         causes[name] += float(seconds)
+    if mesh.table.forward_spare_s is not None:  # passes in no pair show all of their exchange
+        alone = float(busy[rank]) - micro * float(
+            (costs.chunks.forward_s + costs.chunks.backward_s)[rank].sum()
+        )
+        causes["ep_communication"] += alone
     causes["dp_communication"] += float(costs.sync_exposed_s[rank] + costs.tail_s[rank]) - optimizer
     causes["pp_communication"] += delays + shown
     causes["optimizer"] = optimizer

@@ -105,14 +105,20 @@ def simulated_step_s(context: Context, strategy: Strategy) -> float:
     where = stage_table(mesh.schedule, mesh.pp, mesh.vpp)
     bounds = np.concatenate(([0], np.cumsum(np.asarray(strategy.stages, dtype=np.int64))))
     full = np.asarray(strategy.full_layers(), dtype=np.int64)[where]
-    forward, backward, weight, sync, tail = (np.zeros(where.shape) for _ in range(5))
+    forward, backward, weight, sync, tail, paired = (np.zeros(where.shape) for _ in range(6))
     for rank, chunk in np.ndindex(where.shape):
         stage = where[rank, chunk]
         one = chunk_costs(mesh, bounds[[stage]], bounds[[stage + 1]], full[[rank], chunk])
         forward[rank, chunk], backward[rank, chunk] = one.forward_s[0], one.backward_s[0]
         weight[rank, chunk], sync[rank, chunk] = one.weight_s[0], one.sync_s[0]
+        paired[rank, chunk] += one.forward_s[0]
+        paired[rank, -1 - chunk] += one.backward_s[0]
+        forward[rank, chunk] += one.forward_spare_s[0]
+        backward[rank, chunk] += one.backward_spare_s[0]
         tail[rank, chunk] = one.optimizer_s[0] + mesh.rules.gather_exposed * one.gather_s[0]
     parts = {"input_gradient_s": np.maximum(backward - weight, 0.0), "weight_gradient_s": weight}
+    if mesh.table.forward_spare_s is not None:
+        parts |= {"paired_forward_s": paired, "paired_backward_s": np.zeros(where.shape)}
     durations = PipelineDurations(forward, backward, send_s=mesh.rules.send_s, **parts)
     point = (mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)
     ends = simulate(*point, durations, extend=False).rank_end_s

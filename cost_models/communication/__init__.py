@@ -1,6 +1,10 @@
 """Messages to seconds: who sits where, the algorithms of the library, links shared by concurrent groups."""
 
-from cost_models.communication.collectives import collective_seconds, parameter_server_seconds
+from cost_models.communication.collectives import (
+    collective_seconds,
+    group_interference,
+    parameter_server_seconds,
+)
 from cost_models.communication.message_table import MessageTable, message_seconds, stack_messages
 from cost_models.communication.network import Network, load_fabric, network_of
 from cost_models.communication.spans import (
@@ -18,6 +22,7 @@ __all__ = [
     "collective_seconds",
     "crosses",
     "expected_destinations",
+    "group_interference",
     "load_fabric",
     "members_per_domain",
     "message_seconds",

@@ -46,6 +46,14 @@ def collective_seconds(
     return fastest(lines, payload)
 
 
+def group_interference(span: Span, network: Network) -> Array:
+    """Slowdown of computation for each second that a group's messages run beside it: the largest of its tiers."""
+    at = lay_out(span, network)
+    each = network.interference.reshape(-1, *[1] * at.size.ndim)
+    slowest: Array = np.where(at.used, each, 0.0).max(axis=0)
+    return slowest
+
+
 def lines_of(
     collective: Collective, at: Layout, network: Network, fan_out: int = 0, node_limit: int = 0
 ) -> Lines:

@@ -2,7 +2,6 @@
 
 from cost_models.engines.base import (
     Engine,
-    OverlapPolicy,
     RowInstants,
     StateBytes,
     SyncPlan,
@@ -13,6 +12,7 @@ from cost_models.engines.complete import complete
 from cost_models.engines.deepspeed import DeepSpeed
 from cost_models.engines.fsdp1 import Fsdp1
 from cost_models.engines.megatron import Megatron
+from cost_models.engines.overlap_policy import OverlapPolicy
 from cost_models.engines.parameter_server import ParameterServer
 from cost_models.engines.rules import Facts
 from cost_models.engines.sharded import Ddp, Fsdp2, Torch

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cost_models.engines.common_rules import common_rules
 from cost_models.engines.options import EngineOptions
+from cost_models.engines.overlap_policy import OverlapPolicy
 from cost_models.engines.precision import check_precision
 from cost_models.engines.rules import Facts, Rule
 from cost_models.engines.space import Space
@@ -68,24 +69,6 @@ class SyncPlan:
     forward_link: Num = 0.0
     backward_link: Num = 0.0
     server: Num = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class OverlapPolicy:
-    """Share of each kind of communication that hides behind compute; never all of it (interference remains).
-
-    [Empirical] shares, see docs/engines.md; `hidden[class]` is the share of a message class that does not show.
-    """
-
-    hidden: dict[str, float]
-    sync_overlap: float
-    sync_exposed_min: float
-    gather_exposed: float
-    micro_overlap: (
-        float  # share of a layer's own compute that its parameter gathers and reductions can hide behind
-    )
-    send_shown: float  # share of a boundary tensor's send that the stage itself waits for, interleaved
-    send_shown_plain: float = 1.0  # the same without interleaving
 
 
 @dataclass(frozen=True, slots=True)

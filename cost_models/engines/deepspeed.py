@@ -9,9 +9,10 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from cost_models.engines.base import DTYPE_BYTES, OverlapPolicy, RowInstants, StateBytes, SyncPlan
+from cost_models.engines.base import DTYPE_BYTES, RowInstants, StateBytes, SyncPlan
 from cost_models.engines.deepspeed_rules import deepspeed_rules
 from cost_models.engines.options import DeepSpeedOptions, EngineOptions
+from cost_models.engines.overlap_policy import OverlapPolicy
 from cost_models.engines.rules import Rule
 from cost_models.engines.space import Space
 from cost_models.engines.torch_family import TorchFamily
@@ -211,6 +212,7 @@ class DeepSpeed(TorchFamily):
             sync_overlap=policy.sync_overlap if once else 0.0,
             sync_exposed_min=policy.sync_exposed_min if once else 1.0,
             micro_overlap=policy.micro_overlap if micro else 0.0,
+            micro_overlap_backward=policy.micro_overlap_backward if micro else 0.0,
         )
 
     def rules(self) -> tuple[Rule, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from cost_models.engines.base import DTYPE_BYTES, RowInstants, StateBytes, SyncPlan
 from cost_models.engines.options import EngineOptions, Fsdp1Options
+from cost_models.engines.overlap_policy import OverlapPolicy
 from cost_models.engines.rules import Rule, fixed, only
 from cost_models.engines.space import Space
 from cost_models.engines.torch_family import TorchFamily
@@ -91,6 +92,12 @@ class Fsdp1(TorchFamily):
         if not self.flat.sync_every_micro_batch:  # no_sync keeps whole gradients
             gathered = gathered + rows.trained[list(rows.layers)].sum(0) * compute
         return replace(rows, gathered=gathered)
+
+    def overlap(self) -> OverlapPolicy:
+        """[Empirical] as the torch engines; backward gathers hide only as far as they are asked for ahead of time."""
+        ahead = {"backward_pre": 1.0, "backward_post": 0.5, "none": 0.0}[self.flat.backward_prefetch]
+        policy = super().overlap()
+        return replace(policy, micro_overlap_backward=ahead * policy.micro_overlap_backward)
 
     def _gathered_bytes(self) -> float:
         """Bytes of an element of a gathered unit: two under mixed precision and pure bf16."""

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from cost_models.engines.base import (
     DTYPE_BYTES,
     Engine,
-    OverlapPolicy,
     RowInstants,
     StateBytes,
     SyncPlan,
@@ -33,6 +32,7 @@ from cost_models.engines.megatron_workspaces import (
     workspace_bytes,
 )
 from cost_models.engines.options import EngineOptions, MegatronOptions
+from cost_models.engines.overlap_policy import OverlapPolicy
 from cost_models.engines.rules import Facts, Rule, divides, fixed, nearest_values, only, runs
 from cost_models.engines.space import Space, selective_bases
 from cost_models.mesh import Bool, MeshBatch
@@ -45,6 +45,9 @@ from cost_models.units import Num
 
 KV_REPLICATION_SINCE = "0.16"
 SCHEDULES_RUN = (ScheduleName.ONE_F_ONE_B, ScheduleName.INTERLEAVED)
+PAIR_SCHEDULES = frozenset(SCHEDULES_RUN)
+"""Whose steady state merges a forward with the backward of another micro-batch (combined_1f1b.py)."""
+
 ORDERS = (DEFAULT_ORDER, ("tp", "cp", "ep", "pp", "dp"))
 """Of ranks on devices, inner first; the second is --use-tp-pp-dp-mapping."""
 
@@ -186,19 +189,24 @@ class Megatron(Engine):
         """[Empirical] typical shares hidden by Megatron's options; refitted by `calibrate`."""
         options = self.settings
         tensor = 0.7 if options.tp_comm_overlap else 0.0
+        micro = 0.8 if options.megatron_fsdp and options.overlap_param_gather else 0.0
         return OverlapPolicy(
             hidden={
                 "tp_gemm": tensor,
                 "tp_wgrad_gather": 0.8,  # linear_with_grad_accumulation gathers beside the input-gradient GEMM
                 "tp_wgrad": 0.8,  # the input gradient's all-reduce runs beside the weight-gradient GEMM
-                "ep_dispatch": 0.7 if options.ep_overlap else 0.0,
+                "ep_dispatch": 0.0,  # beside another micro-batch's pass, see pair_overlap
                 "cp_ring": 0.8,
             },
             sync_overlap=0.7 if options.overlap_grad_reduce else 0.0,
             sync_exposed_min=0.05 if options.overlap_grad_reduce else 1.0,
-            gather_exposed=0.15 if options.overlap_param_gather else 1.0,
-            micro_overlap=0.8 if options.megatron_fsdp and options.overlap_param_gather else 0.0,
-            send_shown=0.3,  # overlap_p2p_communication is on with interleaving
+            gather_overlap=0.7 if options.overlap_param_gather else 0.0,
+            gather_exposed_min=0.15 if options.overlap_param_gather else 1.0,
+            micro_overlap=micro,
+            micro_overlap_backward=micro,
+            send_shown=0.3 if options.overlap_p2p else 1.0,
+            pair_schedules=PAIR_SCHEDULES if options.ep_overlap else frozenset(),
+            pair_overlap=0.8 if options.ep_overlap else 0.0,
         )
 
     def rules(self) -> tuple[Rule, ...]:

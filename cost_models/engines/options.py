@@ -29,7 +29,10 @@ class MegatronOptions(EngineOptions):
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
     tp_comm_overlap: bool = False
+    overlap_p2p: bool = True
+    """Sends run beside the next chunk where a rank has several (overlap_p2p_comm, --no-overlap-p2p-communication)."""
     ep_overlap: bool = False
+    """Exchanges of experts run beside the pass of another micro-batch (--overlap-moe-expert-parallel-comm)."""
     deduplicated_dispatch: bool = False
     vocabulary_multiple: Annotated[int, Field(ge=1, le=65_536)] = 128
     router_fp32: bool = True
@@ -111,6 +114,9 @@ class TorchtitanOptions(TorchOptions):
     float8_all_gather: bool = False
     """Linear layers' parameters are cast to float8 before they are gathered."""
     async_tp: bool = False
+    ep_overlap: bool = True
+    """Under dualpipe-v, exchanges of experts run beside the pass of another micro-batch
+    (pipeline_parallel_expert_parallel_overlap, 0.3; no activation checkpointing with it)."""
 
 
 class DeepSpeedOptions(TorchOptions):

@@ -7,7 +7,8 @@ all-reduce sends over any link, which is why it was given up: it is here to be c
 
 import numpy as np
 
-from cost_models.engines.base import OverlapPolicy, StateBytes, SyncPlan
+from cost_models.engines.base import StateBytes, SyncPlan
+from cost_models.engines.overlap_policy import OverlapPolicy
 from cost_models.engines.rules import Rule, only
 from cost_models.engines.space import Space
 from cost_models.engines.torch_family import TorchFamily
@@ -67,8 +68,10 @@ class ParameterServer(TorchFamily):
             },
             sync_overlap=0.0,
             sync_exposed_min=1.0,
-            gather_exposed=1.0,
+            gather_overlap=0.0,
+            gather_exposed_min=1.0,
             micro_overlap=0.0,
+            micro_overlap_backward=0.0,
             send_shown=0.5,
         )
 

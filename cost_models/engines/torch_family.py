@@ -5,8 +5,9 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from cost_models.engines.base import DTYPE_BYTES, Engine, OverlapPolicy, StateBytes, SyncPlan, moment_bytes
+from cost_models.engines.base import DTYPE_BYTES, Engine, StateBytes, SyncPlan, moment_bytes
 from cost_models.engines.options import EngineOptions, TorchOptions
+from cost_models.engines.overlap_policy import OverlapPolicy
 from cost_models.engines.rules import Rule, divides
 from cost_models.engines.space import selective_bases
 from cost_models.mesh import MeshBatch
@@ -161,8 +162,10 @@ class TorchFamily(Engine):
             },
             sync_overlap=0.7 if on else 0.0,
             sync_exposed_min=0.05 if on else 1.0,
-            gather_exposed=1.0,
+            gather_overlap=0.0,
+            gather_exposed_min=1.0,
             micro_overlap=0.8 if on else 0.0,
+            micro_overlap_backward=0.8 if on else 0.0,
             send_shown=0.5,
         )
 

@@ -11,8 +11,9 @@ from typing import ClassVar, cast
 import numpy as np
 
 from cost_models.dropped import PER_OP
-from cost_models.engines.base import OverlapPolicy, StateBytes, SyncPlan
+from cost_models.engines.base import StateBytes, SyncPlan
 from cost_models.engines.options import EngineOptions, TorchtitanOptions
+from cost_models.engines.overlap_policy import OverlapPolicy
 from cost_models.engines.rules import Facts, Rule, fixed, only, runs
 from cost_models.engines.space import Space
 from cost_models.engines.torch_family import TorchFamily
@@ -116,11 +117,15 @@ class Torchtitan(TorchFamily):
         )
 
     def overlap(self) -> OverlapPolicy:
-        """[Empirical] as the torch engines; asynchronous tensor parallelism pipelines gathers with products."""
+        """[Empirical] as the torch engines; asynchronous tensor parallelism pipelines gathers with products, and
+        DualPipeV exchanges a micro-batch's tokens while another one's backward computes."""
         policy = super().overlap()
-        if not self.titan.async_tp:
-            return policy
-        return replace(policy, hidden={**policy.hidden, "tp_gemm": 0.6})
+        if self.titan.async_tp:
+            policy = replace(policy, hidden={**policy.hidden, "tp_gemm": 0.6})
+        if self.titan.ep_overlap and self.version not in ("0.1", "0.2"):
+            pairs = frozenset({ScheduleName.DUALPIPE_V})
+            policy = replace(policy, pair_schedules=pairs, pair_overlap=0.8)
+        return policy
 
     def rules(self) -> tuple[Rule, ...]:
         """What the version has: sharded states, its schedules, experts since 0.2, no tensor parallel experts."""

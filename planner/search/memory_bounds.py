@@ -61,6 +61,7 @@ class MeshSums:
     full_s: Array
     block_s: Array
     num_blocks: Array
+    spare_share: Array  # most that a pair of passes spares of any row's forward and backward
 
     def take(self, index: Int) -> "MeshSums":
         """Chosen meshes."""

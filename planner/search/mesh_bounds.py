@@ -20,6 +20,7 @@ multiply all of it.
 import numpy as np
 
 from cost_models.chunk import Array
+from cost_models.hiding import paired_share
 from cost_models.mesh import SCHEDULES, Int, MeshBatch
 from cost_models.mesh_costs import BatchRules, batch_rules, straggler_factor
 from cost_models.pricing import PricedRows, Pricer
@@ -57,6 +58,7 @@ def step_bounds(pricer: Pricer, meshes: MeshBatch, sums: MeshSums, forced: Force
     whole = (total + p * send) / np.where(m > 1.0, share, 1.0)
     pipeline = np.where(np.isin(meshes.schedule, _WHOLE_STAGES), np.maximum(average, whole), average)
     pipeline = np.maximum(pipeline, m * (forced.busiest_s + v * send))
+    pipeline = pipeline * (1.0 - paired_share(pricer, meshes) * sums.spare_share)
     bound: Array = (pipeline + sums.tail_s + sums.fixed_s) * straggler_factor(pricer)
     return np.where(sums.short_bytes <= 0.0, bound, np.inf)
 
@@ -101,7 +103,7 @@ def _sums(pricer: Pricer, priced: PricedRows, rules: BatchRules) -> MeshSums:
         total_s=counts @ time_s,
         block_min_s=time_s[1:-1].min(0),
         forward_min_s=work.forward_parts_s.sum(0)[1:-1].min(0),
-        tail_s=counts @ (states.optimizer_s + overlap.gather_exposed * states.gather_s) / pp,
+        tail_s=counts @ (states.optimizer_s + rules.hiding.gather_exposed * states.gather_s) / pp,
         send_plain_s=rules.send_s * overlap.send_shown_plain,
         send_interleaved_s=rules.send_s * overlap.send_shown,
         fixed_s=rules.step_fixed_s * ones,
@@ -112,7 +114,8 @@ def _sums(pricer: Pricer, priced: PricedRows, rules: BatchRules) -> MeshSums:
         static_bytes=static[kind],
         saved_bytes=work.saved_bytes[kind],
         full_saved_bytes=work.full_saved_bytes[kind],
-        full_s=(work.forward_parts_s - work.base_parts_s).sum(0)[1:-1].min(0),
+        full_s=(work.forward_parts_s - work.base_parts_s - work.spared_parts_s).sum(0)[1:-1].min(0),
         block_s=time_s[kind],
         num_blocks=counts[kind] * ones,
+        spare_share=(rules.hiding.spare_s.sum(0) / np.maximum(time_s, 1e-30)).max(0),
     )
