@@ -75,6 +75,15 @@ class Keys:
             raise self.wrong(key, "one word")
         return str(value)
 
+    def words(self, key: str) -> tuple[str, ...]:
+        """A list of words, or one word; empty where nothing stands there."""
+        if not self.has(key):
+            return ()
+        value = self._values[key]
+        if isinstance(value, Mapping):
+            raise self.wrong(key, "words")
+        return tuple(str(each) for each in value) if isinstance(value, list) else (str(value),)
+
     def ignore(self, *keys: str) -> None:
         """Keys that change neither memory nor time here."""
         self._asked.update(keys)

@@ -14,6 +14,8 @@ from planner.formats.export import Export, PlannedRun
 from planner.formats.megatron.read import looks_like_megatron, read_megatron_text
 from planner.formats.megatron.write import write_megatron
 from planner.formats.settings import Beside, Settings
+from planner.formats.torchtitan.read import looks_like_torchtitan, read_torchtitan
+from planner.formats.torchtitan.write import write_torchtitan
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,12 @@ class Format:
 
 
 FORMATS: Final[Mapping[str, Format]] = {
+    "torchtitan": Format(
+        "torchtitan options (0.3) and TOML (0.1, 0.2)",
+        looks_like_torchtitan,
+        read_torchtitan,
+        write_torchtitan,
+    ),
     "megatron": Format(
         "Megatron-LM arguments (core 0.12 to 0.19)", looks_like_megatron, read_megatron_text, write_megatron
     ),

@@ -1,25 +1,16 @@
 """Megatron-LM arguments from their three written forms: a command line or shell script, YAML, a plain mapping."""
 
 import re
-import shlex
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
 from cost_models.errors import BadInput
+from planner.formats.shell import shell_words
 
 Raw = dict[str, str]
 """Argument name without dashes -> its words joined by a blank; `true` for a switch."""
-
-_ASSIGNMENT: Final = re.compile(r"^\s*(?:export\s+)?([A-Za-z_][A-Za-z_0-9]*)=(.*)$")
-_VARIABLE: Final = re.compile(
-    r"\$\{([A-Za-z_][A-Za-z_0-9]*)(?:\[@\])?(?::-([^}]*))?\}|\$([A-Za-z_][A-Za-z_0-9]*)"
-)
-_QUOTED_ARRAY: Final = re.compile(r'"(\$\{[A-Za-z_][A-Za-z_0-9]*\[@\]\})"')
-"""An array in quotes stands for its words, each quoted as it was."""
-_ROUNDS: Final = 8
-"""Variables that stand for variables are followed this far."""
 
 
 def arguments_of_text(text: str) -> Raw:
@@ -30,7 +21,7 @@ def arguments_of_text(text: str) -> Raw:
         if not isinstance(model_args, Mapping):
             raise BadInput("MODEL_ARGS is no mapping; write one `--name: value` a line")
         return arguments_of_mapping(model_args)
-    return _arguments_of_words(_words(text))
+    return _arguments_of_words(shell_words(text))
 
 
 def arguments_of_mapping(values: Mapping[Any, Any]) -> Raw:
@@ -56,53 +47,6 @@ def _yaml_mapping(text: str) -> Mapping[str, Any] | None:
     except yaml.YAMLError:
         return None
     return document if isinstance(document, Mapping) else None
-
-
-def _words(text: str) -> list[str]:
-    """Shell words of what a script runs, with its own variables and arrays put in."""
-    variables, rest = _assignments(_QUOTED_ARRAY.sub(r"\1", re.sub(r"\\\r?\n", " ", text)))
-    for _ in range(_ROUNDS):
-        replaced = _VARIABLE.sub(lambda match: _value(match, variables), rest)
-        if replaced == rest:
-            break
-        rest = replaced
-    try:
-        return shlex.split(rest, comments=True)
-    except ValueError as error:
-        raise BadInput(f"the script cannot be read: {error}; close the quotation") from error
-
-
-def _value(match: re.Match[str], variables: Mapping[str, str]) -> str:
-    """A variable's value, its default, or the reference itself where the script does not set it."""
-    name = match[1] or match[3]
-    return variables.get(name, match[2] if match[2] is not None else match[0])
-
-
-def _assignments(text: str) -> tuple[dict[str, str], str]:
-    """Assignments of scalars and of arrays over several lines, and the lines that are none."""
-    variables: dict[str, str] = {}
-    others: list[str] = []
-    lines = iter(text.splitlines())
-    for line in lines:
-        found = _ASSIGNMENT.match(line)
-        if not found:
-            others.append(line)
-            continue
-        value = _bare(found[2])
-        if value.startswith("("):
-            while not value.endswith(")"):
-                following = next(lines, None)
-                if following is None:
-                    raise BadInput(f"the array {found[1]} is never closed; add )")
-                value += " " + _bare(following)
-            value = value.strip("() \t")
-        variables[found[1]] = value.strip("\"'")
-    return variables, "\n".join(others)
-
-
-def _bare(line: str) -> str:
-    """A line without its comment and the blanks around it."""
-    return re.split(r"(?:^|\s)#", line, maxsplit=1)[0].strip()
 
 
 def _arguments_of_words(words: list[str]) -> Raw:
