@@ -16,10 +16,12 @@ from planner.cli.answer import BAD_INPUT, BROKEN_PIPE, INTERNAL_ERROR, INTERRUPT
 
 COMMANDS = (
     "plan",
+    "size",
     "sweep",
     "evaluate",
     "explain",
     "compare",
+    "probe",
     "check",
     "simulate",
     "export",

@@ -1,6 +1,5 @@
 """`planner plan`: the best plan for a model, a cluster and a job, with its certificate."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,9 @@ from planner.cli.options import json_option, progress_option, request_options, s
 from planner.cli.question import question_from_options, situation_of, validated
 from planner.cli.run_options import run_options, run_values
 from planner.cli.types import KeyValue, Number, OneOf, WholeNumber
+from planner.cli.writable import output_path
 from planner.request import SearchRequest
-from planner.search_request import OBJECTIVES, check_search
+from planner.search_request import OBJECTIVES, check_search, pins_of
 
 SEARCH_KEYS = ("objective", "top_k", "max_seconds", "gap", "seed")
 
@@ -71,7 +71,7 @@ def command(**given: Any) -> Answer:
     from planner.cli.progress import end_progress, reporter
 
     search = _search_of(given)
-    output = _output_path(given["output"])
+    output = output_path(given["output"])
     folder = _folder(given["plans"], search)
     situation = situation_of(question_from_options(given))
 
@@ -100,12 +100,7 @@ def command(**given: Any) -> Answer:
 
 def _search_of(given: Mapping[str, Any]) -> SearchRequest:
     values: dict[str, object] = {key: given[key] for key in SEARCH_KEYS if given[key] is not None}
-    pins: dict[str, object] = {}
-    for key, stated in given["pins"]:
-        value = str(stated) if isinstance(stated, float) else stated
-        if pins.setdefault(key, value) != value:
-            raise BadInput(f"pin {key[:40]} is given twice with different values; give it once")
-    values |= {"pins": pins, "bans": given["bans"], "allow_at_risk": given["allow_at_risk"]}
+    values |= {"pins": pins_of(given["pins"]), "bans": given["bans"], "allow_at_risk": given["allow_at_risk"]}
     values |= {"prefer_simple": given["prefer_simple"]}
     values |= {"run": run_values(given), "pareto": given["pareto"]}
     search = validated(SearchRequest, values, "search")
@@ -124,21 +119,3 @@ def _folder(name: str | None, search: SearchRequest) -> Path | None:
     except OSError as error:
         raise BadInput(f"--plans {name[:200]!r} cannot be made ({error.strerror}); choose another") from None
     return Path(name)
-
-
-def _output_path(name: str | None) -> Path | None:
-    """The file to write, refused before the search where it cannot be written."""
-    if name is None:
-        return None
-    path = Path(name)
-    if not path.name:
-        raise BadInput(f"-o {name[:200]!r} names no file; give for example -o plan.json")
-    if not path.parent.is_dir():
-        raise BadInput(f"-o {name[:200]!r}: there is no folder {str(path.parent)[:200]!r}; make it first")
-    try:
-        place = path if path.exists() else path.parent
-    except OSError as error:
-        raise BadInput(f"-o {name[:200]!r} cannot be written ({error.strerror}); choose another") from None
-    if not os.access(place, os.W_OK):
-        raise BadInput(f"-o {name[:200]!r}: {str(place)[:200]!r} may not be written; choose another")
-    return path
