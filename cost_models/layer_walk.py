@@ -58,7 +58,13 @@ class LayerWalk:
     loss_bytes: Num  # what the loss builds from this layer, beside the other layers'
     halfway_bytes: Num  # kept between an input gradient and a weight gradient that run apart
     kernel_waits: tuple[bool, ...]  # whether a kernel belongs to a weight gradient that can run apart
-    spared: frozenset[str] = frozenset()  # operators that a full recompute which stops early does not run again
+    spared: frozenset[str] = (
+        frozenset()
+    )  # operators that a full recompute which stops early does not run again
+    boundary_bytes: Num = (
+        0.0  # the tensor handed on, whose gradient comes back; nothing where no gradient does
+    )
+    idle: frozenset[str] = frozenset()  # operators without a backward, which no recompute runs again
     kernel_ops: tuple[str, ...] = ()  # the operator of each kernel
     message_ops: tuple[str, ...] = ()
 
@@ -79,44 +85,33 @@ def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]
         start = len(kernels)
         kernels += kernels_of(op, at, style)
         kernel_ops += [op.name] * (len(kernels) - start)
-        kernel_again += [dropped.share_again(op)] * (len(kernels) - start)
+        again = 0.0 if op.frozen == "whole" else dropped.share_again(op)
+        kernel_again += [again] * (len(kernels) - start)
         kernel_waits += [can_wait(op) and k.phase is Phase.WEIGHT_GRADIENT for k in kernels[start:]]
         for message in messages_of(op, at, style):
             messages.append(message)
             message_ops.append(op.name)
-            message_again.append(dropped.moves_again(op))
+            message_again.append(op.frozen != "whole" and dropped.moves_again(op))
             windows.append(tuple(i for i in range(start, len(kernels)) if kernels[i].phase == message.phase))
         loss = loss + op.loss_bytes(at, style)
     windows = _wide_windows(kernels, messages, windows)
     boundary = boundary_bytes(kind, at, style)
-    none = _walk_memory(kind.operators, at, style, Dropped())
-    base = _walk_memory(kind.operators, at, style, dropped) if dropped.again else none
+    base, recomputed = _saved_both_ways(kind, at, style, dropped)
     idle = all(op.frozen == "whole" for op in kind.operators)
-    # The layer's input stands in for the gradient of its output: it is kept, and among what comes back.
-    recomputed = Saved(
-        0.0 * boundary if idle else boundary,
-        none.saved_bytes + none.transient_bytes,
-        none.saved_bytes + none.forward_bytes,
-        none.saved_bytes + none.backward_bytes,
-    )
     return LayerWalk(
         tuple(kernels),
         tuple(kernel_again),
         tuple(messages),
         tuple(message_again),
         tuple(windows),
-        Saved(
-            base.saved_bytes,
-            base.transient_bytes + boundary,
-            base.forward_bytes,
-            base.backward_bytes + boundary,
-            base.behind_bytes,
-        ),
+        base,
         recomputed,
         loss,
         halfway_bytes(kind.operators, at, style),
         tuple(kernel_waits),
         spared_by_early_stop(kind.operators, at, style),
+        0.0 * boundary if idle else boundary,
+        frozenset(op.name for op in kind.operators if op.frozen == "whole"),
         tuple(kernel_ops),
         tuple(message_ops),
     )
@@ -153,6 +148,31 @@ def spared_by_early_stop(operators: tuple[Operator, ...], at: Shard, style: Styl
     return frozenset(spared)
 
 
+def _saved_both_ways(kind: LayerKind, at: Shard, style: Style, dropped: Dropped) -> tuple[Saved, Saved]:
+    """Bytes of a layer under its base recompute, and recomputed in full."""
+    boundary = boundary_bytes(kind, at, style)
+    none = _walk_memory(kind.operators, at, style, Dropped())
+    base = _walk_memory(kind.operators, at, style, dropped) if dropped.again else none
+    idle = all(op.frozen == "whole" for op in kind.operators)
+    # The layer's input stands in for the gradient of its output: it is kept, and among what comes back.
+    kept = checkpoint_bytes(boundary, at, style)
+    back = none.saved_bytes + boundary - kept
+    recomputed = Saved(
+        0.0 * boundary if idle else kept,
+        back + none.transient_bytes,
+        back + none.forward_bytes,
+        back + none.backward_bytes,
+    )
+    beside = Saved(
+        base.saved_bytes,
+        base.transient_bytes + boundary,
+        base.forward_bytes,
+        base.backward_bytes + boundary,
+        base.behind_bytes,
+    )
+    return beside, recomputed
+
+
 def dropped_by(kind: LayerKind, scopes: tuple[str, ...]) -> Dropped:
     """What the chosen scopes of a layer kind drop; `per_op` is a scope of every kind that has scopes."""
     if PER_OP in scopes and kind.scopes:
@@ -168,6 +188,14 @@ def boundary_bytes(kind: LayerKind, at: Shard, style: Style) -> Num:
         side = -(-at.image_size // kind.boundary_downsample)
         return at.sequences * float(side * side * kind.boundary_width) * style.compute_bytes
     return at.sp_tokens * float(kind.boundary_width) * style.compute_bytes
+
+
+def checkpoint_bytes(boundary: Num, at: Shard, style: Style) -> Num:
+    """Bytes of a recomputed layer's input that its rank keeps on the device."""
+    if style.checkpoints_on_host:
+        return 0.0 * boundary
+    ways = at.tp / at.sp_ways if style.checkpoints_divided else 1.0
+    return boundary / ways
 
 
 def can_wait(op: Operator) -> bool:

@@ -12,11 +12,13 @@ import numpy as np
 from cost_models.chunk import TIME_CAUSES, Array
 from cost_models.communication import Network, message_seconds, stack_messages
 from cost_models.engines import Engine
+from cost_models.host import host_rates
 from cost_models.layer_walk import LayerWalk, walk_layer
 from cost_models.mesh import Int, MeshBatch
 from cost_models.operators.base import Axis, Phase, Shard, Style
 from cost_models.overlap import exposed
 from cost_models.roofline import Efficiency, kernel_seconds, stack_kernels
+from cost_models.row_work import RowWork, inner, with_copies, with_reference
 from cost_models.rows import RowLayer, Rows, model_rows, stack_shard
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.job import Job
@@ -48,28 +50,6 @@ _DATA = TIME_CAUSES.index("dp_communication")
 
 
 @dataclass(frozen=True, slots=True)
-class RowWork:
-    """Work of every row at every distinct point, shapes (causes, rows, U) and (rows, U)."""
-
-    forward_parts_s: Array
-    backward_parts_s: Array
-    weight_s: Array  # the part of backward that can wait: weight gradients of linear layers
-    base_parts_s: Array  # the part of backward that is base recompute
-    spared_parts_s: Array  # the part of forward that a full recompute which stops early does not run again
-    saved_bytes: Array
-    transient_bytes: Array
-    full_saved_bytes: Array
-    full_transient_bytes: Array
-    boundary_bytes: Array
-    halfway_bytes: Array
-    passes: Array  # (5, rows, U): forward, backward, the same of a recomputed row, the loss behind
-
-    def take(self, index: Int) -> "RowWork":
-        """The same work spread to meshes: U -> B."""
-        return RowWork(*(getattr(self, name)[..., index] for name in self.__dataclass_fields__))
-
-
-@dataclass(frozen=True, slots=True)
 class PricedRows:
     """Everything a layer table is made of, for B meshes."""
 
@@ -94,24 +74,41 @@ class Pricer:
     allow_at_risk: bool = False
     """Whether layouts whose memory is at risk still count as fitting."""
 
+    def style(self, cp_kind: str) -> Style:
+        """How the engine runs operators for the job, a frozen model beside it included."""
+        style, reference = self.engine.style(self.job, cp_kind), self.job.reference
+        if not reference.forwards:
+            return style
+        return replace(style, reference_logits=2 if reference.keeps_logits else 1)
+
     def price(self, meshes: MeshBatch) -> PricedRows:
         """Price a batch of meshes."""
         rows = model_rows(self.model, self.job)
-        style = self.engine.style(self.job, meshes.key.cp_kind)
+        style = self.style(meshes.key.cp_kind)
         points, inverse = _distinct(meshes)
         work = self._work(rows, points, style).take(inverse)
         states = self._states(rows, meshes, style)
-        work = self._with_gathers(work, states)
+        if self.job.reference.forwards:
+            work = with_reference(work, self.job.reference.forwards)
+        work = self._with_gathers(work, states, meshes)
+        if style.checkpoints_on_host:
+            work, states = self._with_copies(work, states)
         if not self.engine.shards_by_unit:
             return PricedRows(meshes, rows, work, states)
         work, backward = self._by_unit(work, states, meshes, rows.blocks[-1])
         return PricedRows(meshes, rows, work, states, backward)
 
+    def work(self, meshes: MeshBatch) -> RowWork:
+        """Work of every row alone, without what parameter states add to it; arrays (…, rows, B)."""
+        points, inverse = _distinct(meshes)
+        style = self.style(meshes.key.cp_kind)
+        return self._work(model_rows(self.model, self.job), points, style).take(inverse)
+
     def _states(self, rows: Rows, meshes: MeshBatch, style: Style) -> RowStates:
         pricer = StatePricer(self.engine, self.job, self.cluster, self.network, self.efficiency)
         return pricer.price(rows, meshes, style)
 
-    def _with_gathers(self, work: RowWork, states: RowStates) -> RowWork:
+    def _with_gathers(self, work: RowWork, states: RowStates, meshes: MeshBatch) -> RowWork:
         """Add the exposed parameter gathers and reductions of sharded engines, and the gathered copies."""
         policy = self.engine.overlap()
         forward, backward = work.forward_parts_s.copy(), work.backward_parts_s.copy()
@@ -122,7 +119,7 @@ class Pricer:
         backward[_DATA] += self._beside(
             states.backward_gather_s, work.backward_parts_s[0], policy.micro_overlap_backward
         )
-        gathered = 0.0 if self.engine.shards_by_unit else states.gathered_bytes
+        gathered = np.where(self.engine.shards_by_unit & (meshes.zero >= 2), 0.0, states.gathered_bytes)
         return replace(
             work,
             forward_parts_s=forward,
@@ -132,6 +129,15 @@ class Pricer:
             full_transient_bytes=work.full_transient_bytes
             + gathered
             + _waiting(states, work.full_saved_bytes),
+        )
+
+    def _with_copies(self, work: RowWork, states: RowStates) -> tuple[RowWork, RowStates]:
+        """Inputs of recomputed layers go to the host after forward and come back before backward, beside compute."""
+        link_s = host_rates(self.cluster).link_seconds(work.boundary_bytes)
+        window_s = work.forward_parts_s[0] + work.backward_parts_s[0]
+        shown = self._beside(2.0 * link_s, window_s, self.engine.overlap().micro_overlap)
+        return with_copies(work, shown), replace(
+            states, host_bytes=states.host_bytes + inner(work.boundary_bytes)
         )
 
     def _by_unit(
@@ -239,7 +245,7 @@ class Pricer:
         recompute spares of a layer."""
         shape = (len(TIME_CAUSES), points.size)
         forward, backward, weight, base, spared = (np.zeros(shape) for _ in range(5))
-        left_out = walk.spared if self.engine.stops_early else frozenset()
+        left_out = walk.idle | (walk.spared if self.engine.stops_early else frozenset())
         kernels = zip(
             walk.kernels, walk.kernel_again, walk.kernel_waits, kernel_s, walk.kernel_ops, strict=True
         )
@@ -260,6 +266,8 @@ class Pricer:
                 shared[message.overlap_class, message.phase], 1
             )
             shown = self._shown(message.overlap_class, message_s[index], window)
+            if message.overlap_class == "ep_dispatch":
+                shown = shown + self.efficiency.exchange_s
             cause = _CAUSE_OF_AXIS[message.axis]
             if message.phase is Phase.FORWARD:
                 forward[cause] += shown
@@ -296,7 +304,7 @@ def _memory(walk: LayerWalk) -> tuple[Num, ...]:
         walk.base.transient_bytes,
         full.saved_bytes,
         full.transient_bytes,
-        full.saved_bytes,
+        walk.boundary_bytes,
         walk.halfway_bytes,
         walk.base.forward_bytes,
         walk.base.backward_bytes,

@@ -109,6 +109,7 @@ def _row_flops(model: ModelSpec, job: Job, row: tuple[RowLayer, ...], at: Shard)
     for layer in row:
         shard = stack_shard(model, job, layer.stack, at)
         total = total + layer.count * sum(
-            step_flops_share(op) * op.model_flops(shard) for op in layer.kind.operators
+            (step_flops_share(op) + job.reference.forwards) * op.model_flops(shard)
+            for op in layer.kind.operators
         )
     return float(total)

@@ -1,6 +1,6 @@
 """Parameter states of every row: bytes that stay, data-parallel traffic, optimizer work; arrays (rows, B)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,6 +46,7 @@ class _Traffic:
     all_gather: Array
     forward_gather: Array
     backward_gather: Array
+    near_gather: Array
     micro_reduce: Array
     forward_link: Array
     backward_link: Array
@@ -160,7 +161,14 @@ class StatePricer:
             gathered += elements * (plan.forward_gather * units + plan.micro_reduce)
             for index, each in enumerate(self._unit_bytes(group, plan, state.gradients, meshes)):
                 unit[index] += elements * each
-            (expert if group.is_expert else dense).add(elements, plan)
+            travelling = expert if group.is_expert else dense
+            travelling.add(elements, plan)
+            copies = elements * self._job.reference.weights
+            if self._job.reference.weights:
+                frozen = replace(group, frozen=True)
+                static[0] += copies * self._engine.frozen_bytes(frozen, meshes, self._job).weights
+                gather = self._engine.frozen_plan(frozen, meshes, self._job).forward_gather
+                travelling.add(copies, SyncPlan(forward_gather=gather))
         return _Row(local, trained, static, transient, gathered, traffic, host, dense, expert, unit)
 
     def _unit_bytes(
@@ -190,7 +198,11 @@ class StatePricer:
             replicas,
         )
         sync, gather, forward, backward = (parts[0][i] + parts[1][i] for i in range(4))
+        near = Span(np.minimum(np.asarray(shard.size), self._engine.near_ranks), shard.stride)
+        backward = backward + self._collective_s(Collective.ALL_GATHER, dense.near_gather, near)
         traffic, host = np.stack([row.step_traffic for row in rows]), np.stack([row.host for row in rows])
+        whole = np.stack([row.elements for row in rows])[list(layers)].sum(0)
+        host[0, 0] += self._engine.host_buffer_bytes(whole, meshes)
         instants = self._engine.instants(
             RowInstants(
                 np.stack([row.elements for row in rows]),

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.engines.common_rules import common_rules
+from cost_models.engines.group_rules import usable_groups
 from cost_models.engines.options import EngineOptions
 from cost_models.engines.overlap_policy import OverlapPolicy
 from cost_models.engines.precision import check_precision
@@ -55,9 +56,10 @@ class SyncPlan:
     """How gradients and parameters travel over data-parallel ranks, in bytes per local element.
 
     Once a step: `reduce_scatter`, `all_reduce`, `all_gather`. Once a micro-batch (sharded engines): all-gathers of
-    `forward_gather` and `backward_gather` bytes and one reduce-scatter of `micro_reduce` bytes; with offloaded
-    parameters `forward_link` and `backward_link` bytes between host and device. A parameter server takes `server`
-    bytes from every worker and sends as many back.
+    `forward_gather` and `backward_gather` bytes and one reduce-scatter of `micro_reduce` bytes; `near_gather` bytes are
+    gathered before the backward among the engine's `near_ranks` alone; with offloaded parameters `forward_link` and
+    `backward_link` bytes between host and device. A parameter server takes `server` bytes from every worker and sends
+    as many back.
     """
 
     reduce_scatter: Num = 0.0
@@ -65,6 +67,7 @@ class SyncPlan:
     all_gather: Num = 0.0
     forward_gather: Num = 0.0
     backward_gather: Num = 0.0
+    near_gather: Num = 0.0
     micro_reduce: Num = 0.0
     forward_link: Num = 0.0
     backward_link: Num = 0.0
@@ -120,13 +123,8 @@ class Engine(ABC):
 
     def check_job(self, model: ModelSpec, cluster: ClusterSpec, job: Job) -> None:
         """Refuse jobs that no strategy of this engine could run; raises InvalidJob."""
-        check_precision(cluster.device, job.precision)
-        if not cluster.is_homogeneous:
-            raise InvalidJob(
-                f"cluster {cluster.name} mixes devices, which engine {self.name} is not modelled for yet; "
-                "plan for one device group",
-                pointer="/cluster",
-            )
+        if not usable_groups(cluster, job.precision.value):
+            check_precision(cluster.device, job.precision)
         if job.global_batch < 1:
             raise InvalidJob(f"global batch {job.global_batch}; give at least 1", pointer="/job/global_batch")
 
@@ -192,6 +190,15 @@ class Engine(ABC):
     def instants(self, rows: RowInstants, meshes: MeshBatch) -> RowInstants:
         """What lives beside states and activations; engines add buffers and units that outlive their row."""
         return rows
+
+    @property
+    def near_ranks(self) -> int:
+        """Ranks near each other that hold a copy of all parameters together; 1 where there is no such copy."""
+        return 1
+
+    def host_buffer_bytes(self, elements: Num, meshes: MeshBatch) -> Num:
+        """Bytes of host memory beside offloaded states, of a rank whose model has so many local elements, (B,)."""
+        return np.zeros(meshes.size)
 
     def usual_zero(self, pp: int) -> int:
         """The ZeRO stage of a strategy that names none."""

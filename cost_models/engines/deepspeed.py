@@ -25,6 +25,12 @@ from cost_models.units import Num
 
 FP32 = DTYPE_BYTES["fp32"]
 
+INT8_BYTES = 1.0 + 4.0 / 2048
+"""Bytes of a quantised weight on its way, with an fp32 scale for 2,048 (deepspeed/runtime/zero, CUDAQuantizer)."""
+
+INT4_BYTES = 0.5 + 4.0 / 2048
+"""Bytes of a quantised gradient on its way (Wang et al. 2023, section 3.3)."""
+
 
 class DeepSpeed(TorchFamily):
     """The `deepspeed` engine; stage 1 by default, the highest that goes with every other axis."""
@@ -33,6 +39,7 @@ class DeepSpeed(TorchFamily):
     versions = ("0.14", "0.19")
     stops_early: ClassVar[bool] = False  # its checkpoints re-enter
     options_type: ClassVar[type[EngineOptions]] = DeepSpeedOptions
+    can_step_early: ClassVar[bool] = False
     default_zero = 1
     eager_loss = True
 
@@ -56,6 +63,7 @@ class DeepSpeed(TorchFamily):
     def style(self, job: Job, cp_kind: str) -> Style:
         """As the torch engines; `engine.modules=megatron` is Megatron-DeepSpeed's fused kernels."""
         style = super().style(job, cp_kind)
+        style = replace(style, checkpoints_divided=self.zero_settings.partition_activations)
         if self.zero_settings.modules != "megatron":
             return style
         return replace(
@@ -150,7 +158,8 @@ class DeepSpeed(TorchFamily):
     def sync_plan(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> SyncPlan:
         """Stage 0 all-reduces, 1 reduces and gathers once a step; 2 reduces and 3 also gathers every micro-batch."""
         zero, weight = meshes.zero, job.precision.activation_bytes
-        gradient = self._local_gradient(job)
+        gradient, options = self._local_gradient(job), self.zero_settings
+        narrow = INT8_BYTES / weight if options.zero_quantized_weights else 1.0
         behind = self._overlaps(stage=2)
         micro = 1.0 if behind else meshes.micro_batches(job.global_batch).astype(float)
         reduced = np.where((zero == 3) | ((zero == 2) & behind), gradient, 0.0)
@@ -159,22 +168,40 @@ class DeepSpeed(TorchFamily):
             reduce_scatter=np.where(zero == 1, gradient, shown),
             all_reduce=np.where(zero == 0, gradient, 0.0),
             all_gather=np.where((zero == 1) | (zero == 2), weight, 0.0),
-            forward_gather=np.where(zero == 3, weight, 0.0),
-            backward_gather=np.where(zero == 3, weight, 0.0),
-            micro_reduce=reduced,
+            forward_gather=np.where(zero == 3, weight * narrow, 0.0),
+            backward_gather=np.where((zero == 3) & (self.near_ranks == 1), weight * narrow, 0.0),
+            near_gather=np.where((zero == 3) & (self.near_ranks > 1), weight * narrow, 0.0),
+            micro_reduce=reduced * (INT4_BYTES / gradient if options.zero_quantized_gradients else 1.0),
         )
         if not meshes.key.offload.parameters:
             return plan
         ways = self._ways(group, meshes)
         return replace(plan, forward_link=weight / ways, backward_link=(weight + gradient) / ways)
 
+    @property
+    def near_ranks(self) -> int:
+        """Ranks of a hierarchical partition (hpz), among which the backward gathers."""
+        return self.zero_settings.zero_hpz_partition_size
+
+    def host_buffer_bytes(self, elements: Num, meshes: MeshBatch) -> Num:
+        """Buffers through which an optimizer on NVMe swaps: each holds one state of a sub-group in fp32.
+
+        Source: runtime/swap_tensor/optimizer_utils.py; a sub-group is at most `sub_group_size` of the rank's partition.
+        """
+        options = self.zero_settings
+        if options.offload_device != "nvme" or meshes.key.offload.kind == "none":
+            return np.zeros(meshes.size)
+        partition = elements / meshes.pp / (meshes.dp_shard * meshes.cp)
+        return options.nvme_buffer_count * FP32 * np.minimum(options.sub_group_size, partition)
+
     def instants(self, rows: RowInstants, meshes: MeshBatch) -> RowInstants:
         """Buckets, live parameters and fp32 gradient copies (docs/engines.md).
 
-        Running: stage 1 and 2 a contiguous gradient bucket, twice with overlap_comm; stage 3 one bucket and at most
-        `stage3_max_live_parameters`, but at least the running row. Stepping: stage 1 and 2 a gather bucket; stage 3
-        copies fp32 gradients one sub-group at a time. Both are flat blocks of gigabytes that the caching allocator
-        cannot cut from what activations leave, and it keeps them: they count while running too.
+        Running: stage 1 and 2 a contiguous gradient bucket, twice with overlap_comm; stage 3 one bucket, the running
+        row, what is fetched ahead and what is used again soon: half the reuse distance before the turn from forward to
+        backward; at most `stage3_max_live_parameters`, but at least the running row. Stepping: stage 1 and 2 a gather
+        bucket; stage 3 copies fp32 gradients one sub-group at a time. Both are flat blocks of gigabytes that the
+        caching allocator cannot cut from what activations leave, and it keeps them: they count while running too.
         """
         options, zero = self.zero_settings, meshes.zero
         size = DTYPE_BYTES["bf16"]
@@ -183,7 +210,8 @@ class DeepSpeed(TorchFamily):
         flat = np.where(meshes.dp > 1, np.minimum(options.reduce_bucket_size, whole) * size, 0.0)
         doubled = bucket * (2.0 if self._overlaps(stage=2) else 1.0)
         buckets = np.select([zero == 3, zero == 0], [bucket, flat], doubled)
-        live = np.minimum(options.stage3_max_live_parameters, whole)
+        ahead = options.stage3_max_reuse_distance / 2.0 + options.stage3_prefetch_bucket_size
+        live = np.minimum(np.minimum(options.stage3_max_live_parameters, rows.elements + ahead), whole)
         held = np.where(zero == 3, np.maximum(rows.elements, live), 0.0) * size
         gradients = np.where(zero >= 2, rows.trained * size, 0.0)
         gather = np.minimum(options.allgather_bucket_size, whole) / np.maximum(whole, 1.0)

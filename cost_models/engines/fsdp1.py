@@ -35,6 +35,7 @@ class Fsdp1(TorchFamily):
     name = "fsdp1"
     versions = ("2.0", "2.6")
     options_type: ClassVar[type[EngineOptions]] = Fsdp1Options
+    can_step_early: ClassVar[bool] = False
     default_zero = 3
     eager_loss = True
 

@@ -74,6 +74,7 @@ class Megatron(Engine):
             schedules=("1f1b", "interleaved"),
             scopes=scopes,
             offload=() if sharded else ("optimizer",),
+            full_recompute=not self.settings.ep_overlap,
             replicate_zero=1,
             orders=ORDERS,
         )
@@ -233,6 +234,8 @@ class Megatron(Engine):
                 ("sp=true", "tp 1"),
             ),
         )
+        if self.settings.ep_overlap:
+            rules = (*rules, _overlapped_experts())
         kv_rule = _kv_replication() if _at_least(self.version, KV_REPLICATION_SINCE) else _kv_divides()
         return (*super().rules(), kv_rule, *rules)
 
@@ -242,6 +245,16 @@ def _cannot_replicate(facts: Facts, meshes: MeshBatch) -> Bool:
     uneven = facts.model.is_moe & (meshes.expert_ranks % meshes.dp_replicate != 0)
     broken: Bool = (meshes.dp_replicate > 1) & ((meshes.zero == 0) | uneven)
     return broken
+
+
+def _overlapped_experts() -> Rule:
+    return fixed(
+        "megatron_ep_overlap",
+        "megatron/core/transformer/transformer_config.py: overlap_moe_expert_parallel_comm",
+        lambda facts, meshes: meshes.ep == 1,
+        "engine.ep_overlap with ep {ep}: there is no exchange of experts to overlap",
+        ("engine.ep_overlap=false", "ep 2 or more"),
+    )
 
 
 def _at_least(version: str, other: str) -> bool:

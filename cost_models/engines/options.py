@@ -12,6 +12,10 @@ StateDtype = Literal["fp32", "bf16", "fp16", "fp8"]
 class EngineOptions(Frozen):
     """Options that every engine takes."""
 
+    generation: str = "auto"
+    """Software generation whose constants price the step (profiles/calibration/generations.toml); auto is the engine's
+    current one."""
+
     attention: Literal["flash", "flash2", "unfused"] = "flash"
     """flash: the fastest fused kernels of the device; flash2: FlashAttention 1 and 2 where those are slower; unfused:
     scores materialised."""
@@ -88,13 +92,30 @@ class TorchOptions(EngineOptions):
     """bf16 is pure bf16 training: gradients and moments follow the parameters, and there is no master copy."""
     router_aux_loss: bool = False
     """The transformers library's load-balancing loss (output_router_logits), which concatenates all layers."""
-    modules: Literal["fused", "transformers"] = "fused"
-    """transformers: the library's own modules, operator by operator; they keep an fp32 copy of every RMSNorm's input
-    and, with unfused attention, repeated keys and values and an fp32 softmax beside its cast."""
+    modules: Literal["fused", "reference", "transformers"] = "fused"
+    """fused: torch's own kernels where it has them (rms_norm, grouped-query attention), as this project's executor and
+    torchtitan run; reference: a plain program as published beside checkpoints, whose RMSNorms are written out and keep
+    an fp32 copy, and whose keys and values are repeated to all heads; transformers: the library's own modules, operator
+    by operator; they keep an fp32 copy of every RMSNorm's input and, with unfused attention, repeated keys and values
+    and an fp32 softmax beside its cast."""
     grouped_experts: bool = False
     """The library's experts as one grouped product (experts_implementation="grouped_mm") instead of a loop."""
     compile: bool = False
     overlap: bool = True
+    offload_checkpoints: bool = False
+    """Inputs of fully recomputed layers rest in the host's memory from forward to backward (DeepSpeed's
+    cpu_checkpointing, offloaded checkpointing of fine-tuning libraries)."""
+    optimizer_impl: Literal["auto", "fused", "foreach", "loop", "in_backward"] = "auto"
+    """foreach makes one more copy of its shard in the step, fused and loop do not; in_backward steps every parameter as
+    soon as its gradient is there, so that no gradients are kept, and takes one micro-batch a step; auto is the engine's
+    usual one."""
+
+
+class DdpOptions(TorchOptions):
+    """DistributedDataParallel's buckets."""
+
+    gradient_as_bucket_view: bool = True
+    """False, as torch's own default is: gradients are copied into buckets of their size."""
 
 
 class Fsdp1Options(TorchOptions):
@@ -122,7 +143,7 @@ class TorchtitanOptions(TorchOptions):
 class DeepSpeedOptions(TorchOptions):
     """DeepSpeed's zero_optimization section, sizes in elements as there."""
 
-    modules: Literal["fused", "transformers", "megatron"] = "fused"  # type: ignore[assignment]
+    modules: Literal["fused", "reference", "transformers", "megatron"] = "fused"  # type: ignore[assignment]
     """As in the torch engines; megatron: Megatron-DeepSpeed's fused kernels and padded vocabulary."""
     grad_dtype: Literal["fp32", "bf16"] = "bf16"
     """Accumulation of gradients: bf16 is the compute dtype; fp32 is data_types.grad_accum_dtype."""
@@ -132,9 +153,20 @@ class DeepSpeedOptions(TorchOptions):
     overlap_comm: Literal["auto", "on", "off"] = "auto"
     """auto: on at stage 3 alone."""
     stage3_max_live_parameters: Annotated[float, Field(ge=1.0, le=1e12)] = 1e9
+    stage3_max_reuse_distance: Annotated[float, Field(ge=1.0, le=1e12)] = 1e9
+    """Parameters that are used again within so many elements are not released."""
+    stage3_prefetch_bucket_size: Annotated[float, Field(ge=0.0, le=1e12)] = 5e7
     sub_group_size: Annotated[float, Field(ge=1.0, le=1e14)] = 1e9
     """Elements whose optimizer step runs together at stage 3."""
     zero_hpz_partition_size: Annotated[int, Field(ge=1, le=65_536)] = 1
+    zero_quantized_weights: bool = False
+    """ZeRO++ qwZ: parameters are gathered in int8."""
+    zero_quantized_gradients: bool = False
+    """ZeRO++ qgZ: gradients are reduced by all-to-alls in int4."""
+    partition_activations: bool = False
+    """Inputs of fully recomputed layers are divided over tensor-parallel ranks."""
     offload_device: Literal["cpu", "nvme"] = "cpu"
     nvme_bytes_per_s: Annotated[float, Field(ge=1e6, le=1e13)] = 10e9
     """Bytes/s that a node reads or writes on its NVMe drives, all devices together (assumed)."""
+    nvme_buffer_count: Annotated[int, Field(ge=1, le=1024)] = 4
+    """Host buffers, of a sub-group's states each, through which the step swaps (offload_optimizer.buffer_count)."""

@@ -5,6 +5,8 @@ Every worker sends its whole gradient to the server once a step and receives the
 all-reduce sends over any link, which is why it was given up: it is here to be compared with.
 """
 
+from typing import ClassVar
+
 import numpy as np
 
 from cost_models.engines.base import StateBytes, SyncPlan
@@ -23,6 +25,7 @@ class ParameterServer(TorchFamily):
 
     name = "parameter_server"
     versions = ("2.13",)
+    can_step_early: ClassVar[bool] = False
     default_zero = 0
 
     def space(self, model: ModelSpec, job: Job) -> Space:

@@ -1,8 +1,11 @@
 """Engines on plain torch.distributed: ddp, fsdp2, and torch (this project's own executor, every axis)."""
 
+from typing import ClassVar, cast
+
 import numpy as np
 
 from cost_models.engines.base import StateBytes, SyncPlan
+from cost_models.engines.options import DdpOptions, EngineOptions
 from cost_models.engines.rules import Rule, fixed, only, runs
 from cost_models.engines.space import Space
 from cost_models.engines.torch_family import TorchFamily
@@ -22,6 +25,7 @@ class Torch(TorchFamily):
     versions = ("2.13",)
     default_zero = 1
     copies_in_step = False
+    runs_experts_again = True
     shards_by_unit = True
 
     def space(self, model: ModelSpec, job: Job) -> Space:
@@ -99,6 +103,7 @@ class Ddp(TorchFamily):
 
     name = "ddp"
     versions = ("2.6", "2.13")
+    options_type: ClassVar[type[EngineOptions]] = DdpOptions
     default_zero = 0
 
     def space(self, model: ModelSpec, job: Job) -> Space:
@@ -121,9 +126,15 @@ class Ddp(TorchFamily):
         cast_copy = compute if compute < stored else 0.0
         full = np.ones(meshes.size)
         traffic = (2.0 * stored + 2.0 * moments + gradient) * full
-        return StateBytes(
-            (stored + cast_copy) * full, gradient * full, moments * full, stored * full, traffic
-        )
+        kept = np.where(meshes.dp > 1, gradient, 0.0) if self.copies_into_buckets else 0.0
+        kept = kept + (0.0 if self.steps_early else gradient)
+        copied = stored if self.makes_copies else 0.0
+        return StateBytes((stored + cast_copy) * full, kept * full, moments * full, copied * full, traffic)
+
+    @property
+    def copies_into_buckets(self) -> bool:
+        """Whether gradients stand beside the buckets that are reduced."""
+        return not cast(DdpOptions, self.options).gradient_as_bucket_view
 
     def sync_plan(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> SyncPlan:
         """One all-reduce of the gradients a step."""

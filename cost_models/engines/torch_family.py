@@ -5,13 +5,22 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from cost_models.engines.base import DTYPE_BYTES, Engine, StateBytes, SyncPlan, moment_bytes
+from cost_models.engines.base import (
+    DTYPE_BYTES,
+    Engine,
+    RowInstants,
+    StateBytes,
+    SyncPlan,
+    moment_bytes,
+)
 from cost_models.engines.options import EngineOptions, TorchOptions
 from cost_models.engines.overlap_policy import OverlapPolicy
-from cost_models.engines.rules import Rule, divides
+from cost_models.engines.rules import Rule, divides, fixed
 from cost_models.engines.space import selective_bases
+from cost_models.errors import InvalidJob
 from cost_models.mesh import MeshBatch
 from cost_models.operators.base import ParameterGroup, Style
+from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.job import Job
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.offload import Offload
@@ -25,6 +34,10 @@ class TorchFamily(Engine):
     eager_loss: ClassVar[bool] = False
     """Whether an unfused loss runs out of place, as torch.nn.functional.cross_entropy over fp32 logits does."""
     stops_early: ClassVar[bool] = True
+    can_step_early: ClassVar[bool] = True
+    """Whether the optimizer can run inside the backward pass."""
+    runs_experts_again: ClassVar[bool] = False
+    """Whether activations of experts keep their inputs alone and compute the function again in backward."""
     copies_in_step: ClassVar[bool] = True
     """Whether the optimizer makes one more copy of its shard, as foreach optimizers do and fused ones do not."""
 
@@ -41,12 +54,15 @@ class TorchFamily(Engine):
         """
         options = self.settings
         library = options.modules == "transformers" and not options.compile
+        plain = options.modules == "reference" and not options.compile
         narrow = job.precision.activation_bytes < DTYPE_BYTES["fp32"]
         return Style(
             flash_attention=options.attention != "unfused",
             softmax_fp32_copy=options.attention == "unfused" and narrow,
-            fused_norm=not library,
+            fused_norm=not (library or plain),
             library=library,
+            repeated_keys=plain,
+            experts_run_again=self.runs_experts_again and options.modules == "fused",
             grouped_experts=library and options.grouped_experts,
             fused_activation=options.compile,
             fused_rope=options.compile,
@@ -62,11 +78,40 @@ class TorchFamily(Engine):
             cp_kind=cp_kind,
             aux_loss_one_hot=options.router_aux_loss,
             dropout=options.dropout,
+            checkpoints_on_host=options.offload_checkpoints,
         )
 
     def recompute_bases(self, model: ModelSpec) -> tuple[tuple[str, ...], ...]:
         """Selective scopes to try; core attention only where its scores are kept at all."""
         return selective_bases(model, (self.default_scopes,) if self.settings.attention == "unfused" else ())
+
+    @property
+    def steps_early(self) -> bool:
+        """Whether every parameter is stepped as soon as its gradient is there."""
+        return self.settings.optimizer_impl == "in_backward"
+
+    @property
+    def makes_copies(self) -> bool:
+        """Whether the step makes one more copy of the optimizer's shard (torch/optim/adam.py, _multi_tensor_adam)."""
+        choice = self.settings.optimizer_impl
+        return self.copies_in_step if choice == "auto" else choice == "foreach"
+
+    def check_job(self, model: ModelSpec, cluster: ClusterSpec, job: Job) -> None:
+        """Engines that cannot step in backward refuse to."""
+        super().check_job(model, cluster, job)
+        if self.steps_early and not self.can_step_early:
+            raise InvalidJob(
+                f"engine.optimizer_impl=in_backward under {self.name}, which steps after the last backward; "
+                "use auto or the fsdp2 engine",
+                pointer="/job/options/engine.optimizer_impl",
+            )
+
+    def instants(self, rows: RowInstants, meshes: MeshBatch) -> RowInstants:
+        """A row's own gradient where nothing else of the gradients stays."""
+        if not self.steps_early:
+            return rows
+        own = np.where(meshes.zero >= 2, 0.0, self._gradient_bytes())
+        return replace(rows, gathered=rows.gathered + rows.trained * own)
 
     def _parameter_bytes(self) -> float:
         return DTYPE_BYTES[self.settings.param_dtype]
@@ -96,7 +141,8 @@ class TorchFamily(Engine):
         optimizer = np.where(at_rest, moments / ways, (master + moments) / shard)
         gradients = np.where(at_rest, gradient / ways, gradient)
         traffic = 2.0 * (stored + moments) / shard + 2.0 * gradient / shard + weight
-        copied = stored / shard if self.copies_in_step else 0.0 * shard
+        gradients = gradients * (0.0 if self.steps_early else 1.0)
+        copied = stored / shard if self.makes_copies else 0.0 * shard
         resident = StateBytes(weights, gradients, optimizer, copied, traffic)
         offload = meshes.key.offload
         if offload.kind == "none":
@@ -172,10 +218,24 @@ class TorchFamily(Engine):
     def rules(self) -> tuple[Rule, ...]:
         """DTensor shards key/value heads whole."""
         source = "torch.distributed.tensor: attention heads are divided whole"
-        return (
-            *super().rules(),
-            divides("kv_heads_tp", "tp", "num_key_value_heads", lambda f: f.kv_heads, source),
+        heads = divides("kv_heads_tp", "tp", "num_key_value_heads", lambda f: f.kv_heads, source)
+        kept = fixed(
+            "offload_checkpoints_pp",
+            "several micro-batches in flight share the host's buffers, which is not modelled",
+            lambda facts, meshes: (meshes.pp > 1) & self.settings.offload_checkpoints,
+            "engine.offload_checkpoints with pp {pp}",
+            ("pp 1", "engine.offload_checkpoints=false"),
         )
+        if not self.steps_early:
+            return (*super().rules(), heads, kept)
+        early = fixed(
+            "optimizer_in_backward",
+            "torch.distributed.optim._apply_optimizer_in_backward: gradients cannot be accumulated",
+            lambda facts, meshes: meshes.micro_batches(facts.job.global_batch) > 1,
+            "engine.optimizer_impl=in_backward with mbs {mbs} and dp {dp} takes several micro-batches a step",
+            ("one micro-batch a step: global batch mbs x dp", "engine.optimizer_impl=auto"),
+        )
+        return (*super().rules(), heads, kept, early)
 
 
 def _divides(group: ParameterGroup, job: Job) -> bool:

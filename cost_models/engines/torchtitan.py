@@ -39,6 +39,7 @@ class Torchtitan(TorchFamily):
     options_type: ClassVar[type[EngineOptions]] = TorchtitanOptions
     default_zero = 3
     shards_by_unit = True
+    copies_in_step = False  # optimizer.implementation is fused by default
     keeps_head = True
     late_gradients = (
         False  # reserved figures of its users hold them: they are allocated in a stream of their own
@@ -122,10 +123,10 @@ class Torchtitan(TorchFamily):
         policy = super().overlap()
         if self.titan.async_tp:
             policy = replace(policy, hidden={**policy.hidden, "tp_gemm": 0.6})
-        if self.titan.ep_overlap and self.version not in ("0.1", "0.2"):
-            pairs = frozenset({ScheduleName.DUALPIPE_V})
-            policy = replace(policy, pair_schedules=pairs, pair_overlap=0.8)
-        return policy
+        overlaps = self.titan.ep_overlap and self.version not in ("0.1", "0.2")
+        # OVERLAP_F_B is one action of torch's schedule, whether its two passes run side by side or in turn.
+        pairs = frozenset({ScheduleName.DUALPIPE_V})
+        return replace(policy, pair_schedules=pairs, pair_overlap=0.8 if overlaps else 0.0)
 
     def rules(self) -> tuple[Rule, ...]:
         """What the version has: sharded states, its schedules, experts since 0.2, no tensor parallel experts."""

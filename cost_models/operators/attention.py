@@ -168,6 +168,10 @@ class Attention(Operator):
         q, k, v = self._qkv_elements(at)
         names = (*self.inputs, *("q", "k", "v")[len(self.inputs) :])
         held = (Tensor(names[0], q), Tensor(names[1], k), Tensor(names[2], v))
+        repeats = self.heads / self.kv_heads if style.repeated_keys else 1.0
+        if repeats > 1.0:
+            of = self.name
+            held = (held[0], Tensor(f"{of}.keys", k * repeats), Tensor(f"{of}.values", v * repeats))
         if not style.flash_attention:
             return (*held, *self._score_tensors(at, style))
         lse = Tensor(f"{self.name}.lse", at.tokens * self.heads / at.tp, DtypeRole.FP32)

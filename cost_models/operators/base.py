@@ -135,6 +135,9 @@ class Style:
     split_keeps_projection: bool = False  # values are a view of the fused q/k/v projection and keep it alive
     cross_entropy_chunks: int = 1  # the head and loss are computed in this many chunks of tokens
     logits_fp32: bool = True  # the loss upcasts the logits
+    reference_logits: int = (
+        0  # a frozen model's logits in the loss: 1 while it is made, 2 kept until backward
+    )
     eager_loss: bool = False  # log-softmax and its gradients out of place, as torch.nn.functional's
     sp_saves_shard: bool = True  # column-parallel linears save the sequence-sharded input and gather again
     router_fp32: bool = True
@@ -149,6 +152,10 @@ class Style:
     dropout: bool = True  # dropouts of the model are active (their masks are saved)
     library: bool = False  # the transformers library's own modules, operator by operator (docs/engines.md)
     grouped_experts: bool = False  # library: experts as one grouped product instead of a loop over them
+    experts_run_again: bool = False  # activations of experts keep their inputs and compute the function again
+    repeated_keys: bool = False  # fused attention reads keys and values repeated to all heads
+    checkpoints_divided: bool = False  # inputs of recomputed layers are divided over tensor-parallel ranks
+    checkpoints_on_host: bool = False  # they rest in the host's memory
     cpu_kernels: bool = False  # masks and LayerNorm statistics in the compute dtype, as the CPU keeps them
     math_attention: bool = False  # scores materialised by SDPA itself, in fp32 (where it has no fused kernel)
 

@@ -1,6 +1,6 @@
 """Operators that touch every element once: activations, residual additions, rotary embedding, dropout."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from cost_models.operators.base import (
     DtypeRole,
@@ -16,12 +16,21 @@ from cost_models.operators.base import (
 from cost_models.operators.moe import expert_rows
 from cost_models.units import Num
 
+KEEP_THEIR_VALUE: Final = frozenset({"relu", "tanh", "sigmoid"})
+"""Functions whose gradient is made from their value (torch, tools/autograd/derivatives.yaml), which the next product
+keeps too."""
+
+OF_TWO_KERNELS: Final = frozenset({"quick_gelu"})
+"""Functions that torch has no kernel for: x times a sigmoid, which is kept."""
+
 
 class Activation(Operator):
     """A point-wise function of `width` features inside a tensor-parallel region; `gated` multiplies two halves.
 
-    Reads 2 x width when gated. Fused it keeps its input only; unfused it also keeps the function's value (gated) or
-    `unfused_copies` tensors of its width (GPT-2's tanh GELU in plain operators keeps 4).
+    Reads 2 x width when gated. Fused it keeps its input only; unfused it also keeps the function's value where that is
+    multiplied by the other half. A plain function is one kernel of torch, which keeps its input, or its value where the
+    gradient is a function of that; in the transformers library it keeps `unfused_copies` tensors of its width more
+    (GPT-2's tanh GELU in plain operators 4).
     """
 
     family: Literal["activation"] = "activation"
@@ -50,12 +59,22 @@ class Activation(Operator):
         whole = 2.0 * elements if self.gated and len(self.inputs) == 1 else elements
         held = [Tensor(name, whole) for name in self.inputs]
         if not style.fused_activation:
-            copies = 1.0 if self.gated else float(self.unfused_copies)
-            held.append(Tensor(f"{self.name}.inner", copies * elements))
+            if not self.gated and self.function in KEEP_THEIR_VALUE:
+                return (Tensor(self.name, elements),)
+            copies = self._unfused_copies(style)
+            held += [Tensor(f"{self.name}.inner", copies * elements)] if copies else []
         elif style.weighted_experts and self.expert_top_k and not self.gated:
             # megatron/core/transformer/mlp.py: the function's value, then times the router's weights
             held.append(Tensor(f"{self.name}.unweighted", elements))
         return tuple(held)
+
+    def _unfused_copies(self, style: Style) -> float:
+        """Tensors of the function's width beside its inputs, under unfused activations."""
+        if self.gated:
+            return 0.0 if self.expert_top_k and style.experts_run_again else 1.0
+        if style.library:
+            return float(self.unfused_copies)
+        return 1.0 if self.function in OF_TWO_KERNELS else 0.0
 
     def transient(self, at: Shard, style: Style) -> Transient:
         """Output forward, gradients of input and output backward."""

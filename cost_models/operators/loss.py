@@ -145,9 +145,12 @@ class CrossEntropy(Operator):
         if style.cross_entropy_chunks > 1:
             return (Tensor(f"{self.name}.loss", at.tokens, DtypeRole.FP32),)
         entries = self._entries(at, style)
+        frozen = (
+            [Tensor(f"{self.name}.teacher", entries, DtypeRole.FP32)] if style.reference_logits > 1 else []
+        )
         if _in_place(style) or not style.logits_fp32:
-            return (Tensor("logits", entries),)
-        held = [Tensor(f"{self.name}.softmax", entries, DtypeRole.FP32)]
+            return (Tensor("logits", entries), *frozen)
+        held = [Tensor(f"{self.name}.softmax", entries, DtypeRole.FP32), *frozen]
         if self.soft_cap:
             held.append(Tensor(f"{self.name}.capped", entries, DtypeRole.FP32))
         return tuple(held)
@@ -158,6 +161,15 @@ class CrossEntropy(Operator):
         Megatron-LM's native fusion makes the exponentials from an fp32 copy that lives as long
         (megatron/core/fusions/fused_cross_entropy.py); its CI runs measure that copy: 0.38 GiB for 4096 x 25,216.
         """
+        own = self._own_transient(at, style)
+        if not style.reference_logits:
+            return own
+        # A frozen model's logits, their fp32 copy and its log-softmax, beside what the trained one keeps.
+        wide = 0.0 if _in_place(style) else 8.0
+        made = self._entries(at, style) / style.cross_entropy_chunks * (style.compute_bytes + wide)
+        return Transient(np.maximum(own.forward, made), own.backward)
+
+    def _own_transient(self, at: Shard, style: Style) -> Transient:
         entries = self._entries(at, style) / style.cross_entropy_chunks
         if _in_place(style):
             return Transient(0.0, 0.0)
@@ -166,7 +178,9 @@ class CrossEntropy(Operator):
         if (
             style.eager_loss
         ):  # beside the kept log-softmax: logits and their fp32 copy; its gradient and the logits'
-            return Transient(entries * (style.compute_bytes + 4.0), entries * 8.0)
+            # and, where the loss is parallel, one more (torch/distributed/tensor/parallel/loss.py)
+            backward = np.where(np.asarray(at.tp) > 1, 12.0, 8.0)
+            return Transient(entries * (style.compute_bytes + 4.0), entries * backward)
         copies = 4.0 if style.fused_cross_entropy and style.cross_entropy_copy else 0.0
         each = style.compute_bytes
         return Transient(entries * (each + copies), entries * each)

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError
 
 from cost_models.errors import InvalidJob
 from cost_models.specs.base import Frozen
+from cost_models.specs.counts import count_parameters
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.trainable import ALL, Trainable, parse_trainable
 from cost_models.suggest import did_you_mean
@@ -69,6 +70,10 @@ class JobOptions(Frozen):
     """Typed `job.…` options."""
 
     kind: Literal["pretrain", "sft", "dpo", "distill"] = "pretrain"
+    """dpo: a frozen reference of the model itself runs forward beside it (both answers' sequences count in the batch);
+    distill: a frozen teacher of `teacher_parameters` does."""
+    teacher_parameters: Annotated[float, Field(ge=0.0, le=1e14)] = 0.0
+    """Parameters of the teacher (distill), which is priced as so many times the model itself."""
     trainable: str = "all"
     train_mtp: bool = False
     decoder_seq_len: Annotated[int, Field(ge=1, le=MAX_SEQ_LEN)] | None = None
@@ -79,6 +84,21 @@ class JobOptions(Frozen):
     moe_dispatch_dtype: Literal["bf16", "fp8"] = "bf16"
     reserve_bytes: Annotated[float, Field(ge=0.0)] = 0.0
     max_oom_probability: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A frozen model beside the one that is trained, in multiples of that: its weights, and its forward passes.
+
+    `keeps_logits` says whether what it predicts is kept until the loss's backward.
+    """
+
+    weights: float = 0.0
+    forwards: float = 0.0
+    keeps_logits: bool = False
+
+
+NO_REFERENCE: Final = Reference()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +116,7 @@ class Job:
     options: JobOptions
     engine_options: Mapping[str, Scalar]
     trainable: Trainable = ALL
+    reference: Reference = NO_REFERENCE
 
     def length_of(self, length: str) -> int:
         """Positions of a stack whose `length` names a job value (1 for images: positions are inside operators)."""
@@ -116,7 +137,6 @@ def resolve_job(request: JobRequest, model: ModelSpec) -> Job:
     name, _, version = request.engine.partition("@")
     job_options, engine_options = split_options(request.options)
     options = parse_options(JobOptions, job_options, prefix="job")
-    _check_modelled(options)
     if model.is_vision:
         if request.seq_len is not None:
             raise InvalidJob(
@@ -130,6 +150,7 @@ def resolve_job(request: JobRequest, model: ModelSpec) -> Job:
             pointer="/job/seq_len",
         )
     seq_len = request.seq_len or 1
+    trainable = parse_trainable(options.trainable)
     return Job(
         seq_len=seq_len,
         decoder_seq_len=options.decoder_seq_len or seq_len,
@@ -141,7 +162,8 @@ def resolve_job(request: JobRequest, model: ModelSpec) -> Job:
         engine_version=version,
         options=options,
         engine_options=engine_options,
-        trainable=parse_trainable(options.trainable),
+        trainable=trainable,
+        reference=reference_of(options, model, trainable),
     )
 
 
@@ -181,11 +203,28 @@ def parse_options(kind: type[T], options: Mapping[str, Scalar], *, prefix: str) 
         ) from None
 
 
-def _check_modelled(options: JobOptions) -> None:
-    """Refuse by name what the nouns can express but this version does not price."""
-    if options.kind in ("dpo", "distill"):
+def reference_of(options: JobOptions, model: ModelSpec, trainable: Trainable) -> Reference:
+    """The frozen model that a job's kind runs beside the trained one.
+
+    Preference optimisation scores the same sequences by the model as it was (Rafailov et al. 2023, equation 7); with
+    adapters that is the model without them, which needs no weights of its own. A teacher's weights and work are taken
+    in proportion to its parameters. Raises InvalidJob where a teacher is missing or superfluous.
+    """
+    teacher = options.teacher_parameters
+    if (options.kind == "distill") != (teacher > 0.0):
+        given = f"job.teacher_parameters={teacher:g}"
         raise InvalidJob(
-            f"job.kind={options.kind} needs a second, frozen model, which is not modelled yet; use pretrain or sft",
-            pointer="/job/options/job.kind",
-            allowed=("pretrain", "sft"),
+            f"job.kind={options.kind} with {given}; "
+            + (
+                "give the teacher's parameters"
+                if options.kind == "distill"
+                else "leave it out or use distill"
+            ),
+            pointer="/job/options/job.teacher_parameters",
         )
+    if options.kind == "dpo":
+        return Reference(0.0 if trainable.kind in ("lora", "qlora") else 1.0, 1.0)
+    if options.kind == "distill":
+        share = teacher / count_parameters(model).parameters
+        return Reference(share, share, keeps_logits=True)
+    return NO_REFERENCE

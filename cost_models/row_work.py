@@ -1,0 +1,54 @@
+"""Seconds and bytes of every row at every distinct point of a batch, and what is added to them from outside."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cost_models.chunk import TIME_CAUSES, Array
+from cost_models.mesh import Int
+
+_DATA = TIME_CAUSES.index("dp_communication")
+
+
+@dataclass(frozen=True, slots=True)
+class RowWork:
+    """Work of every row at every distinct point, shapes (causes, rows, U) and (rows, U)."""
+
+    forward_parts_s: Array
+    backward_parts_s: Array
+    weight_s: Array  # the part of backward that can wait: weight gradients of linear layers
+    base_parts_s: Array  # the part of backward that is base recompute
+    spared_parts_s: Array  # the part of forward that a full recompute which stops early does not run again
+    saved_bytes: Array
+    transient_bytes: Array
+    full_saved_bytes: Array
+    full_transient_bytes: Array
+    boundary_bytes: Array
+    halfway_bytes: Array
+    passes: Array  # (5, rows, U): forward, backward, the same of a recomputed row, the loss behind
+
+    def take(self, index: Int) -> "RowWork":
+        """The same work spread to meshes: U -> B."""
+        return RowWork(*(getattr(self, name)[..., index] for name in self.__dataclass_fields__))
+
+
+def with_reference(work: RowWork, forwards: float) -> RowWork:
+    """A frozen model runs so many forward passes of every micro-batch, which no recompute runs again."""
+    more = forwards * work.forward_parts_s
+    return replace(
+        work, forward_parts_s=work.forward_parts_s + more, spared_parts_s=work.spared_parts_s + more
+    )
+
+
+def with_copies(work: RowWork, shown_s: Array) -> RowWork:
+    """Recomputing a row also shows so many seconds (rows, B) of its input's way to the host and back."""
+    spared = work.spared_parts_s.copy()
+    spared[_DATA] -= shown_s
+    return replace(work, spared_parts_s=spared)
+
+
+def inner(values: Array) -> Array:
+    """Values (rows, B) of blocks; nothing of the embedding and the head."""
+    found = np.zeros_like(values)
+    found[1:-1] = values[1:-1]
+    return found
