@@ -21,6 +21,7 @@ def collect_warnings(
         *_without_effect(situation),
         *_batch(situation),
         *_strategy(situation, strategy),
+        *_pairs(situation, strategy),
     )
 
 
@@ -29,6 +30,22 @@ def _memory(verdict: str, memory: MemoryPrediction) -> Iterator[str]:
         yield (
             f"memory is at risk: stage {memory.worst_stage} uses {format_bytes(memory.device_used_bytes)} of "
             f"{format_bytes(memory.capacity_bytes)}; set engine.expandable_segments=true or recompute more"
+        )
+
+
+def _pairs(situation: Situation, strategy: Strategy) -> Iterator[str]:
+    """Torchtitan refuses activation checkpointing where exchanges of experts run beside another micro-batch."""
+    policy = situation.engine.overlap()
+    joined = strategy.schedule in policy.pair_schedules and policy.pair_overlap > 0.0
+    if (
+        situation.engine.name == "torchtitan"
+        and joined
+        and strategy.ep > 1
+        and strategy.recompute.text() != "none"
+    ):
+        yield (
+            f"torchtitan overlaps experts under {strategy.schedule.value} only without activation checkpointing, "
+            f"recompute is {strategy.recompute.text()}; set engine.ep_overlap=false or recompute=none"
         )
 
 
