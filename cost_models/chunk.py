@@ -109,6 +109,20 @@ class MeshCosts:
         """Prefix sums and range maxima of the table, built once."""
         return _Prefix.of(self.table, splits=self.schedule.splits_backward)
 
+    def of_rank(self, rank: int) -> "MeshCosts":
+        """The costs as a pipeline rank has them: the same for all, but on mixed devices (mixed_costs.py)."""
+        return self
+
+    @property
+    def alike(self) -> tuple[tuple["MeshCosts", tuple[int, ...]], ...]:
+        """Costs, and the pipeline ranks that have them."""
+        return ((self, tuple(range(self.pp))),)
+
+    @property
+    def link_s(self) -> Array | None:
+        """Seconds of every link between pipeline ranks, (p,), where they are not all `rules.send_s`."""
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class ChunkCosts:
@@ -122,9 +136,7 @@ class ChunkCosts:
     optimizer_s: Array
     static_bytes: Array
     saved_bytes: Array  # per micro-batch in flight
-    halfway_bytes: (
-        Array  # per micro-batch between input gradient and weight gradient; 0 where they are one operation
-    )
+    halfway_bytes: Array  # per micro-batch between input gradient and weight gradient; 0 if they are one
     transient_bytes: Array  # above static and saved, at the worst instant; may be negative-free (>= 0)
     step_transient_bytes: Array
     forward_spare_s: Array  # beyond forward_s, of a forward in no pair

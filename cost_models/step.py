@@ -35,13 +35,31 @@ def virtual_stage(mesh: MeshCosts) -> Index:
     return stage_table(mesh.schedule, mesh.pp, mesh.vpp)
 
 
+def placed_chunk_costs(mesh: MeshCosts, start: Index, stop: Index, full_layers: Index) -> ChunkCosts:
+    """Costs of chunks of blocks [start, stop), arrays of shape (p, v, ...); the fields have the same shape."""
+    names = tuple(ChunkCosts.__dataclass_fields__)
+    parts = []
+    for costs, ranks in mesh.alike:
+        of_ranks = [
+            values[list(ranks)] if len(ranks) < mesh.pp else values for values in (start, stop, full_layers)
+        ]
+        found = chunk_costs(costs, *(values.reshape(-1) for values in of_ranks))
+        parts.append([getattr(found, name).reshape(of_ranks[0].shape) for name in names])
+    if len(parts) == 1:
+        return ChunkCosts(*parts[0])
+    order = np.argsort([rank for _, ranks in mesh.alike for rank in ranks], kind="stable")
+    return ChunkCosts(*(np.concatenate(fields)[order] for fields in zip(*parts, strict=True)))
+
+
 def durations_of(mesh: MeshCosts, chunks: ChunkCosts) -> PipelineDurations:
     """Seconds of chunks of shape (p, v, ...) for the simulator; recompute goes with the input gradient.
 
     A pair of a forward and the other chunk's backward takes what both take at their shortest, as one piece of work.
     """
     if not mesh.schedule.splits_backward:
-        return PipelineDurations(chunks.forward_s, chunks.backward_s, send_s=mesh.rules.send_s)
+        return PipelineDurations(
+            chunks.forward_s, chunks.backward_s, send_s=mesh.rules.send_s, link_s=mesh.link_s
+        )
     backward_s = chunks.backward_s + chunks.backward_spare_s
     in_pairs = mesh.table.forward_spare_s is not None
     return PipelineDurations(
@@ -50,6 +68,7 @@ def durations_of(mesh: MeshCosts, chunks: ChunkCosts) -> PipelineDurations:
         send_s=mesh.rules.send_s,
         input_gradient_s=np.maximum(backward_s - chunks.weight_s, 0.0),
         weight_gradient_s=chunks.weight_s,
+        link_s=mesh.link_s,
         paired_forward_s=chunks.forward_s + chunks.backward_s[:, ::-1] if in_pairs else None,
         paired_backward_s=np.zeros_like(backward_s) if in_pairs else None,
     )
@@ -71,11 +90,7 @@ def step_costs(mesh: MeshCosts, stages: tuple[int, ...], full_layers: tuple[int,
     where = virtual_stage(mesh)
     bounds = np.concatenate(([0], np.cumsum(np.asarray(stages, dtype=np.int64))))
     full = np.asarray(full_layers, dtype=np.int64)
-    flat = where.reshape(-1)
-    costs = chunk_costs(mesh, bounds[flat], bounds[flat + 1], full[flat])
-    shaped = ChunkCosts(
-        *(getattr(costs, name).reshape(where.shape) for name in ChunkCosts.__dataclass_fields__)
-    )
+    shaped = placed_chunk_costs(mesh, bounds[where], bounds[where + 1], full[where])
     point = (mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)
     timeline = simulate(*point, durations_of(mesh, shaped))
     sync = exposed_sync_s(mesh.rules, shaped.sync_s.sum(1), sync_window_s(mesh, shaped))
@@ -83,7 +98,7 @@ def step_costs(mesh: MeshCosts, stages: tuple[int, ...], full_layers: tuple[int,
     ends = np.asarray(timeline.rank_end_s).reshape(mesh.pp) + sync
     step = (float(ends.max()) + float(tail.max()) + mesh.rules.step_fixed_s) * mesh.rules.straggler_factor
     peaks = rank_peaks(mesh, shaped)
-    fits = bool((peaks <= mesh.rules.allocated_limit_bytes).all())
+    fits = all(peaks[rank] <= mesh.of_rank(rank).rules.allocated_limit_bytes for rank in range(mesh.pp))
     return StepCosts(step, shaped, timeline, sync, tail, peaks, fits)
 
 
@@ -92,7 +107,7 @@ def rank_peaks(mesh: MeshCosts, chunks: ChunkCosts) -> Array:
     flight = in_flight(mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)
     peaks = [
         rank_peak_bytes(
-            mesh.rules,
+            mesh.of_rank(rank).rules,
             ChunkCosts(*(getattr(chunks, name)[rank] for name in ChunkCosts.__dataclass_fields__)),
             np.asarray(flight.split_vectors[rank], dtype=np.float64),
         )

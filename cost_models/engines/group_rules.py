@@ -84,6 +84,8 @@ def order_fits(pools: tuple[Pool, ...], order: tuple[str, ...]) -> bool:
 
 def _broken(facts: Facts, meshes: MeshBatch) -> Bool:
     cluster, key = facts.cluster, meshes.key
+    if facts.runs or facts.shared:
+        return _stands_apart(facts, meshes)
     if not cluster.is_mixed:
         return np.full(meshes.size, bool(key.pools))
     if not key.pools or any(True for _ in pool_violations(cluster, key.pools, facts)):
@@ -92,6 +94,21 @@ def _broken(facts: Facts, meshes: MeshBatch) -> Bool:
     kept = np.full(meshes.size, order_fits(key.pools, key.order)) | (meshes.pp == 1)
     broken: Bool = ~pools_fit(cluster, key.pools, meshes) | wrong | ~kept
     return broken
+
+
+def _stands_apart(facts: Facts, meshes: MeshBatch) -> Bool:
+    """Meshes whose ranks or replicas do not lie whole in the groups that the cluster stands for."""
+    bad = np.zeros(meshes.size, dtype=bool)
+    for devices in facts.runs:
+        bad |= devices % meshes.ranks_per_stage != 0
+    for devices in facts.shared:
+        bad |= devices % (meshes.tp * meshes.cp * meshes.pp) != 0
+    order = meshes.key.order
+    if facts.runs and order[-1] != "pp":
+        bad[:] = True
+    if facts.shared and order.index("pp") > order.index("dp"):
+        bad |= meshes.pp > 1
+    return bad
 
 
 def _sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:

@@ -19,11 +19,17 @@ from cost_models.specs.strategy import Strategy, divisors
 
 @dataclass(frozen=True)
 class Facts:
-    """The numbers that legality depends on."""
+    """The numbers that legality depends on.
+
+    Where a cluster of equal devices stands for several device groups, `runs` are the devices of groups that each hold
+    whole pipeline ranks, and `shared` those of groups that each hold whole data-parallel replicas.
+    """
 
     model: ModelSpec
     cluster: ClusterSpec
     job: Job
+    runs: tuple[int, ...] = ()
+    shared: tuple[int, ...] = ()
 
     @cached_property
     def operators(self) -> tuple[Operator, ...]:

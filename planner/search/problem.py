@@ -29,13 +29,12 @@ from cost_models.chunk import (
     ChunkCosts,
     Index,
     MeshCosts,
-    chunk_costs,
     exposed_sync_s,
     rank_peak_bytes,
     step_tail_s,
 )
 from cost_models.schedule import in_flight, simulate
-from cost_models.step import durations_of, sync_window_s, virtual_stage
+from cost_models.step import durations_of, placed_chunk_costs, sync_window_s, virtual_stage
 
 
 class InnerStatus(StrEnum):
@@ -105,12 +104,7 @@ def chunks_of(mesh: MeshCosts, stages: Index, full_layers: Index) -> ChunkCosts:
     where = virtual_stage(mesh)
     stop = np.cumsum(stages, axis=1)
     start = stop - stages
-    order = where.reshape(-1)
-    flat = (start[:, order].T.reshape(-1), stop[:, order].T.reshape(-1), full_layers[:, order].T.reshape(-1))
-    costs = chunk_costs(mesh, *flat)
-    return ChunkCosts(
-        *(getattr(costs, name).reshape(*where.shape, -1) for name in ChunkCosts.__dataclass_fields__)
-    )
+    return placed_chunk_costs(mesh, start.T[where], stop.T[where], full_layers.T[where])
 
 
 def of_choices(chunks: ChunkCosts, chosen: NDArray[np.bool_]) -> ChunkCosts:
@@ -124,10 +118,9 @@ def excess_bytes(mesh: MeshCosts, chunks: ChunkCosts) -> Array:
     peaks = []
     for rank in range(mesh.pp):
         of_rank = ChunkCosts(*(getattr(chunks, name)[rank] for name in ChunkCosts.__dataclass_fields__))
-        peaks.append(
-            rank_peak_bytes(mesh.rules, of_rank, np.asarray(flight.split_vectors[rank], dtype=np.float64))
-        )
-    excess: Array = np.asarray(peaks) - mesh.rules.allocated_limit_bytes
+        rules, vectors = mesh.of_rank(rank).rules, np.asarray(flight.split_vectors[rank], dtype=np.float64)
+        peaks.append(rank_peak_bytes(rules, of_rank, vectors) - rules.allocated_limit_bytes)
+    excess: Array = np.asarray(peaks)
     return excess
 
 
