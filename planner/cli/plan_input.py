@@ -1,7 +1,7 @@
 """A plan as commands take it: a plan file, a planner.yaml, or a strategy; options of the command line win."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cost_models.errors import BadInput, IllegalStrategy
@@ -22,15 +22,18 @@ class AskedPlan:
     strategy: StrategyRequest
     search: SearchRequest
     others: tuple[StrategyRequest, ...] = ()
+    question: Question = field(default_factory=Question)
 
 
 def asked_plan(source: str | None, stated: Question) -> AskedPlan:
     """The plan of a file, or of options alone; raises BadInput naming what is missing."""
     if source is None:
-        return AskedPlan(situation_of(stated), strategy_of(stated), SearchRequest())
+        return AskedPlan(situation_of(stated), strategy_of(stated), SearchRequest(), (), stated)
     question = stated.over(question_from_file(source))
     search, others = _from_plan_file(source) if stated.strategy is None else (None, ())
-    return AskedPlan(situation_of(question), strategy_of(question), search or SearchRequest(), others)
+    return AskedPlan(
+        situation_of(question), strategy_of(question), search or SearchRequest(), others, question
+    )
 
 
 def is_plan_source(text: str) -> bool:

@@ -33,7 +33,7 @@ def ranks_of(context: Context, strategy: Strategy) -> Ranks:
     """Price one strategy and look at each of its pipeline ranks."""
     mesh = context.mesh_of(strategy)
     costs = step_costs(mesh, strategy.stages, strategy.full_layers())
-    working = mesh.num_micro_batches * (costs.chunks.forward_s + costs.chunks.backward_s).sum(1)
+    working = np.asarray(costs.timeline.rank_busy_s).reshape(mesh.pp)
     busy = (working + costs.sync_exposed_s + costs.tail_s) * mesh.rules.straggler_factor
     limits = np.asarray([mesh.of_rank(rank).rules.allocated_limit_bytes for rank in range(mesh.pp)])
     room = limits - costs.peak_bytes

@@ -7,8 +7,10 @@ from typing import Any
 import click
 
 from cost_models.errors import BadInput
+from cost_models.specs.strategy import MAX_DEGREE
 from planner.cli.answer import NO, YES, Answer
 from planner.cli.options import json_option, progress_option, request_options, stacked
+from planner.cli.plan_again import plan_again
 from planner.cli.question import question_from_options, situation_of, validated
 from planner.cli.run_options import run_options, run_values
 from planner.cli.types import KeyValue, Number, OneOf, WholeNumber
@@ -34,6 +36,11 @@ _SEARCH = (
         type=OneOf(OBJECTIVES),
         help="What is made small or large; default step_time (docs/objectives.md).",
     ),
+    click.option(
+        "--max-tp",
+        type=WholeNumber(1, MAX_DEGREE),
+        help="Largest tensor-parallel size; default the devices that the fastest links join.",
+    ),
     click.option("--top-k", type=WholeNumber(0, 100), help="Alternatives to show; default 5."),
     click.option("--max-seconds", type=Number(0.001, 86_400), help="Time limit of the search; default 60."),
     click.option("--gap", type=Number(0, 0.999), help="Optimal within this share; default 0.001."),
@@ -42,6 +49,20 @@ _SEARCH = (
     click.option("--prefer-simple", is_flag=True, help="The simplest plan that is as fast within the noise."),
     click.option(
         "-o", "--output", type=click.Path(dir_okay=False), metavar="PLAN.json", help="Write the plan file."
+    ),
+)
+
+_AGAIN = (
+    click.option(
+        "--from",
+        "from_plan",
+        metavar="PLAN.json",
+        help="Plan again on other devices, keeping the global batch.",
+    ),
+    click.option(
+        "--checkpoint",
+        type=OneOf(("any", "same")),
+        help="With --from: same keeps tp, pp, vpp, ep and etp, so that the checkpoint is not cut anew; default any.",
     ),
 )
 
@@ -61,6 +82,7 @@ _FRONT = (
 @stacked(_SEARCH)
 @run_options
 @stacked(_FRONT)
+@stacked(_AGAIN)
 @json_option
 @progress_option
 def command(**given: Any) -> Answer:
@@ -73,6 +95,10 @@ def command(**given: Any) -> Answer:
     search = _search_of(given)
     output = output_path(given["output"])
     folder = _folder(given["plans"], search)
+    if given["from_plan"] is not None:
+        return plan_again(given, search, output)
+    if given["checkpoint"] is not None:
+        raise BadInput("--checkpoint without --from; give the plan whose checkpoint is to be loaded")
     situation = situation_of(question_from_options(given))
 
     from planner.make_plan import make_plan
@@ -100,12 +126,22 @@ def command(**given: Any) -> Answer:
 
 def _search_of(given: Mapping[str, Any]) -> SearchRequest:
     values: dict[str, object] = {key: given[key] for key in SEARCH_KEYS if given[key] is not None}
-    values |= {"pins": pins_of(given["pins"]), "bans": given["bans"], "allow_at_risk": given["allow_at_risk"]}
+    values |= {"pins": _pins(given), "bans": given["bans"], "allow_at_risk": given["allow_at_risk"]}
     values |= {"prefer_simple": given["prefer_simple"]}
     values |= {"run": run_values(given), "pareto": given["pareto"]}
     search = validated(SearchRequest, values, "search")
     check_search(search)
     return search
+
+
+def _pins(given: Mapping[str, Any]) -> dict[str, object]:
+    """What --pin and --max-tp fix."""
+    pins: dict[str, object] = dict(pins_of(given["pins"]))
+    if given["max_tp"] is not None:
+        if "tp" in pins:
+            raise BadInput(f"--max-tp {given['max_tp']} and --pin tp={pins['tp']}; give one of them")
+        pins["tp"] = f"1..{given['max_tp']}"
+    return pins
 
 
 def _folder(name: str | None, search: SearchRequest) -> Path | None:
