@@ -1,5 +1,6 @@
 """Checks of a SearchRequest before any work: objectives and what they need, pins and bans."""
 
+from collections.abc import Iterable
 from typing import Final, get_args
 
 from cost_models.errors import BadInput, IllegalStrategy
@@ -22,3 +23,13 @@ def check_search(search: SearchRequest) -> None:
     except IllegalStrategy as error:
         reason = "; ".join(violation.sentence() for violation in error.violations)
         raise BadInput(f"pin or ban: {reason}", pointer="/search/pins") from None
+
+
+def pins_of(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
+    """Pins from key and value pairs; raises BadInput where one key has two values."""
+    pins: dict[str, object] = {}
+    for key, stated in pairs:
+        value = str(stated) if isinstance(stated, float) else stated
+        if pins.setdefault(key, value) != value:
+            raise BadInput(f"pin {key[:40]} is given twice with different values; give it once")
+    return pins

@@ -30,9 +30,7 @@ strategy_option = click.option(
     help='Text such as "tp=8,pp=4,mbs=1", a JSON file, or - for standard input.',
 )
 
-_REQUEST = (
-    model_option,
-    click.option("--cluster", metavar="CLUSTER", help=CLUSTER_HELP),
+_JOB = (
     click.option(
         "--seq-len", type=WholeNumber(1, MAX_SEQ_LEN), help="Tokens of a sequence; not for vision models."
     ),
@@ -53,6 +51,14 @@ _REQUEST = (
         help=SET_HELP,
     ),
 )
+
+
+_REQUEST = (model_option, click.option("--cluster", metavar="CLUSTER", help=CLUSTER_HELP), *_JOB)
+
+
+def job_options(function: Function) -> Function:
+    """The job alone, for commands that take several clusters."""
+    return stacked(_JOB)(function)
 
 
 def request_options(function: Function) -> Function:

@@ -69,7 +69,7 @@ def _plain_values(name: str) -> dict[str, Any]:
             raise BadInput(f"sweep {shown(name)} is not TOML: {error}; correct it") from None
     if text.lstrip().startswith("{"):
         return read_json(text, name, "sweep")
-    from planner.cli.yaml_file import parse_yaml
+    from planner.strict_yaml import parse_yaml
 
     return parse_yaml(text, shown(name))
 

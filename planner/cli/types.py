@@ -49,6 +49,21 @@ class WholeNumber(ParamType):
         return number
 
 
+class WholeNumbers(ParamType):
+    """Several whole numbers with commas between them."""
+
+    name = "integers"
+
+    def __init__(self, minimum: int, maximum: int) -> None:
+        self.each = WholeNumber(minimum, maximum)
+
+    def convert(self, value: Any, param: Param, ctx: Ctx) -> tuple[int, ...]:
+        """The numbers, as they stand."""
+        if isinstance(value, tuple):
+            return value
+        return tuple(self.each.convert(part, param, ctx) for part in str(value).split(","))
+
+
 class Number(ParamType):
     """A finite number between two limits; with `percent`, `5%` means 0.05."""
 

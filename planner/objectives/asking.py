@@ -16,6 +16,7 @@ LOOSE_GAP = 0.9
 """Gap of a search that only asks whether anything fits: it stops at about the first plan."""
 
 LEAST_SECONDS = 1e-3
+ROUNDING = 1e-9
 
 Changes = Mapping[str, int | float]
 
@@ -60,13 +61,18 @@ class Asking:
         self._tell(changes)
         return math.inf if situation is None else self.oracle.least_step_s(situation, self._search(pins))
 
-    def fastest(self, changes: Changes, pins: Mapping[str, int] | None = None) -> PlanResult | None:
-        """The plan with the least step of the changed question; None where the job is refused."""
+    def fastest(
+        self, changes: Changes, pins: Mapping[str, int] | None = None, within_s: float = math.inf
+    ) -> PlanResult | None:
+        """The plan with the least step of the changed question, below `within_s`; None where the job is refused."""
         situation = self.at(changes)
         self._tell(changes)
         if situation is None:
             return None
-        return self.oracle.fastest(situation, self._search(pins), self.report, explain=False)
+        # A bound of (1 - gap) x the limit is enough for the search, so it is given that much more.
+        above = within_s / (1.0 - self.search.gap) * (1.0 + ROUNDING)
+        search = self._search(pins)
+        return self.oracle.fastest(situation, search, self.report, explain=False, within_s=above)
 
     def as_asked(self, changes: Changes | None = None) -> PlanResult:
         """The fastest plan of the question as it was asked (or changed), and what would help where there is none."""

@@ -107,10 +107,12 @@ def _asked(asking: Asking, devices: int) -> tuple[Point, PlanResult | None]:
     least = asking.least_step_s(change)
     if not math.isfinite(least) or least > limit:
         return _ruled_out(change, least), None
-    result = asking.fastest(change)
+    result = asking.fastest(change, within_s=limit)
     if result is None or result.status == "unknown":
         return Point(change, "open", None, least), None
-    lower = max(result.certificate.lower_bound_s or least, least) if result.best else math.inf
+    # Without a plan and without a bound nothing fits; a plan above the limit may still be found.
+    bound = result.certificate.lower_bound_s
+    lower = math.inf if bound is None and result.best is None else max(bound or least, least)
     if result.best is None or lower > limit:
         return _ruled_out(change, lower), None
     is_enough = result.best.step_s <= limit

@@ -1,5 +1,6 @@
 """What the objectives ask of the search for the least step; the search itself is handed in."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,9 +16,18 @@ class FastestPlan(Protocol):
     """The search for the least step."""
 
     def __call__(
-        self, situation: Situation, search: SearchRequest, report: Report, *, explain: bool = True
+        self,
+        situation: Situation,
+        search: SearchRequest,
+        report: Report,
+        *,
+        explain: bool = True,
+        within_s: float = math.inf,
     ) -> PlanResult:
-        """The plan with the least step, certified; `explain` also looks for what would help where none fits."""
+        """The plan with the least step below `within_s`, certified: none is a proof, and the bound says how far off.
+
+        `explain` also looks for what would help where none fits.
+        """
         ...
 
 

@@ -122,7 +122,7 @@ def _look(asking: Asking, scale: Scale, count: _Count, found: _Found) -> None:
     """Settle one count: by its bound where that is enough, else by a search."""
     outcome, value, bound = _by_bound(count, found.value * (1.0 - asking.search.gap))
     if not outcome:
-        outcome, value, bound, result = _by_search(asking, count)
+        outcome, value, bound, result = _by_search(asking, count, found.value)
         if value is not None and value < found.value:
             found.value, found.count, found.result = value, count, result
     if outcome in ("fits", "open", "not_better"):
@@ -142,18 +142,24 @@ def _by_bound(count: _Count, ceiling: float) -> tuple[str, float | None, float]:
     return "", None, count.bound
 
 
-def _by_search(asking: Asking, count: _Count) -> tuple[str, float | None, float, PlanResult | None]:
-    """Outcome, value, bound and plan of a count that was solved."""
-    result = None if asking.is_late else asking.fastest({"devices": count.devices})
+def _by_search(
+    asking: Asking, count: _Count, ceiling: float
+) -> tuple[str, float | None, float, PlanResult | None]:
+    """Outcome, value, bound and plan of a count that was solved; `ceiling` is a value that it must be below."""
+    limit, useful_s = count.terms.slowest_step_s, ceiling / count.factor
+    result = (
+        None if asking.is_late else asking.fastest({"devices": count.devices}, None, min(limit, useful_s))
+    )
     if result is None or result.status == "unknown":
         return "open", None, count.bound, None
-    if result.best is None:
-        return "does_not_fit", None, math.inf, None
     lower_s = max(result.certificate.lower_bound_s or 0.0, count.least_step_s)
-    bound = count.factor * lower_s
-    if result.best.step_s <= count.terms.slowest_step_s:
-        return "fits", count.factor * result.best.step_s, bound, result
-    return ("too_slow" if lower_s > count.terms.slowest_step_s else "open"), None, bound, None
+    bound, best = count.factor * lower_s, result.best
+    if best is not None and best.step_s <= limit:
+        return "fits", count.factor * best.step_s, bound, result
+    if best is None and result.certificate.lower_bound_s is None:
+        return "does_not_fit", None, math.inf, None
+    outcome = "too_slow" if lower_s > limit else "open" if best is not None else "not_better"
+    return outcome, None, bound, None
 
 
 def _useful_seconds(terms: RunTerms) -> float:
