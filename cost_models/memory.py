@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_models.chunk import STATIC_CAUSES, Array, MeshCosts, chunk_costs, rows_of
+from cost_models.chunk import STATIC_CAUSES, Array, Index, MeshCosts, chunk_costs, rows_of
 from cost_models.schedule import in_flight
 from cost_models.step import virtual_stage
 
 OPTIMIZER_STEP, BACKWARD, LOSS, INITIALISATION = "optimizer_step", "backward", "loss", "initialisation"
+CHECKPOINT_LOAD = "checkpoint_load"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,26 +43,41 @@ def rank_memory(
     static = _static_by_cause(mesh, start, stop)
     constant = mesh.rules.rank_constant_bytes
     at_rest = sum(static.values()) + constant
-    stepping = float(chunks.step_transient_bytes.sum())
+    outside = _outside_the_schedule(mesh, start, stop)
+    stepping, loading = outside[OPTIMIZER_STEP], outside[CHECKPOINT_LOAD]
     phases = {
-        INITIALISATION: at_rest,
+        INITIALISATION: max(at_rest, constant + outside[INITIALISATION]),
         BACKWARD: at_rest + activations + transient,
         OPTIMIZER_STEP: at_rest + stepping,
-    }
-    running = phases[BACKWARD] >= phases[OPTIMIZER_STEP]
-    causes = static | {
-        "activations": activations if running else 0.0,
-        "transient": transient if running else stepping,
-        "workspaces": constant,
-    }
-    phase = OPTIMIZER_STEP
-    if running:
+    } | ({CHECKPOINT_LOAD: at_rest + loading} if loading else {})
+    phase = max((BACKWARD, OPTIMIZER_STEP, INITIALISATION, CHECKPOINT_LOAD), key=lambda p: phases.get(p, 0.0))
+    causes = static | {"activations": 0.0, "transient": phases[phase] - at_rest, "workspaces": constant}
+    if phase == INITIALISATION:
+        causes |= {"weights": phases[phase] - constant, "gradients": 0.0, "optimizer": 0.0, "transient": 0.0}
+    if phase == BACKWARD:
+        causes |= {"activations": activations, "transient": transient}
         last = int(np.argmax(chunks.transient_bytes))
         phase = LOSS if _peaks_in_loss(mesh, int(start[last]), int(stop[last]), int(full[last])) else BACKWARD
         phases = {(phase if name == BACKWARD else name): value for name, value in phases.items()}
     rows = zip(*rows_of(start, stop, mesh.table.num_blocks), strict=True)
     host = float(sum(mesh.table.host_bytes[a:b].sum() for a, b in rows))
     return RankMemory(sum(causes.values()), phase, causes, phases, host)
+
+
+def _outside_the_schedule(mesh: MeshCosts, start: Index, stop: Index) -> dict[str, float]:
+    """Bytes of a rank's chunks in the step and in a load, above the states, and while the model is built."""
+    table = mesh.table
+    stepping = table.step_transient_bytes if table.stepping_bytes is None else table.stepping_bytes
+    rows = list(zip(*rows_of(start, stop, table.num_blocks), strict=True))
+
+    def total(values: Array | None) -> float:
+        return 0.0 if values is None else float(sum(values[a:b].sum() for a, b in rows))
+
+    return {
+        OPTIMIZER_STEP: total(stepping),
+        INITIALISATION: total(table.initial_bytes),
+        CHECKPOINT_LOAD: total(table.load_bytes),
+    }
 
 
 def _static_by_cause(mesh: MeshCosts, start: Array, stop: Array) -> dict[str, float]:

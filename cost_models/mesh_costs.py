@@ -1,5 +1,6 @@
 """Priced rows of a batch -> what stage boundaries are chosen from (`MeshCosts`), one mesh at a time."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from cost_models.operators.base import Collective
 from cost_models.overlap import expected_maximum_factor
 from cost_models.pricing import PricedRows, Pricer
 from cost_models.schedule.names import ScheduleName
+from cost_models.states import RowStates
 
 GRADIENT_NORM_BYTES = 4.0
 STEP_OVERHEAD_S = 2e-3
@@ -122,9 +124,25 @@ def _layer_table(priced: PricedRows, index: int) -> LayerTable:
         full_halfway_bytes=line(work.halfway_bytes),
         transient_bytes=_beside_head(priced, index, line(work.transient_bytes), 0),
         full_transient_bytes=_beside_head(priced, index, line(work.full_transient_bytes), 1),
-        step_transient_bytes=line(states.step_transient_bytes),
+        **_outside_the_schedule(states, line),
         host_bytes=line(states.host_bytes),
     )
+
+
+def _outside_the_schedule(
+    states: RowStates, line: Callable[[np.ndarray], np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Bytes of the step, of building the model and of loading it, and the largest of them above the states."""
+    stepping, initial, load = (
+        line(values) for values in (states.step_transient_bytes, states.initial_bytes, states.load_bytes)
+    )
+    static = line(states.static_parts_bytes).sum(0)
+    return {
+        "step_transient_bytes": np.maximum.reduce([stepping, load, initial - static]),
+        "stepping_bytes": stepping,
+        "initial_bytes": initial,
+        "load_bytes": load,
+    }
 
 
 def _beside_head(priced: PricedRows, index: int, transient: np.ndarray, kind: int) -> np.ndarray:

@@ -31,7 +31,9 @@ class RowStates:
     sync_s: Array
     gather_s: Array
     optimizer_s: Array
-    host_bytes: Array  # (rows, B) offloaded, in the host's memory
+    host_bytes: Array  # (rows, B) in the host's memory: offloaded, or while the model is built or loaded
+    initial_bytes: Array  # (rows, B) on the device while the model is built
+    load_bytes: Array  # (rows, B) beside the states while a checkpoint is loaded
     forward_gather_s: Array  # per micro-batch, from the host where parameters are offloaded
     backward_gather_s: Array  # per micro-batch, gradient reduction included
     units: UnitBytes  # what comes and goes with a row of engines that shard by unit; zeros for the others
@@ -106,6 +108,7 @@ class _Row:
     dense: _Traffic
     expert: _Traffic
     unit: Array  # (5, B) in the order of UnitBytes
+    built: Array  # (2, B): the whole of the rank's tensor-parallel part as it is built, and what of it stays
 
 
 class StatePricer:
@@ -117,6 +120,7 @@ class StatePricer:
         self._engine, self._job, self._efficiency = engine, job, efficiency
         self._device, self._network = cluster.device, network
         self._host = host_rates(cluster)
+        self._devices_per_node = cluster.groups[0].devices_per_node
 
     def price(self, rows: Rows, meshes: MeshBatch, style: Style) -> RowStates:
         """States of every row; a table that an earlier row holds is stored (and reduced) again only where pp > 1."""
@@ -145,7 +149,7 @@ class StatePricer:
         static, local, trained = np.zeros((3, size)), np.zeros(size), np.zeros(size)
         transient, gathered, traffic, host = (np.zeros(shape) for shape in (size, size, size, (3, size)))
         dense, expert = _Traffic.none(size), _Traffic.none(size)
-        units, unit = self._engine.gathered_units(meshes), np.zeros((5, size))
+        units, unit, built = self._engine.gathered_units(meshes), np.zeros((5, size)), np.zeros((2, size))
         for group, count in groups:
             elements = local_elements(group, meshes, style) * count
             local += elements
@@ -156,6 +160,8 @@ class StatePricer:
             traffic += elements * state.step_traffic
             for index, each in enumerate((state.host, state.host_traffic, state.host_link)):
                 host[index] += elements * each
+            built[0] += elements * self._engine.built_bytes(group, self._job)
+            built[1] += elements * state.weights
             plan = self._engine.group_plan(group, meshes, self._job)
             trained += 0.0 if group.frozen else elements
             gathered += elements * (plan.forward_gather * units + plan.micro_reduce)
@@ -169,7 +175,7 @@ class StatePricer:
                 static[0] += copies * self._engine.frozen_bytes(frozen, meshes, self._job).weights
                 gather = self._engine.frozen_plan(frozen, meshes, self._job).forward_gather
                 travelling.add(copies, SyncPlan(forward_gather=gather))
-        return _Row(local, trained, static, transient, gathered, traffic, host, dense, expert, unit)
+        return _Row(local, trained, static, transient, gathered, traffic, host, dense, expert, unit, built)
 
     def _unit_bytes(
         self, group: ParameterGroup, plan: SyncPlan, gradients: Num, meshes: MeshBatch
@@ -201,6 +207,7 @@ class StatePricer:
         near = Span(np.minimum(np.asarray(shard.size), self._engine.near_ranks), shard.stride)
         backward = backward + self._collective_s(Collective.ALL_GATHER, dense.near_gather, near)
         traffic, host = np.stack([row.step_traffic for row in rows]), np.stack([row.host for row in rows])
+        built = np.stack([row.built for row in rows])
         whole = np.stack([row.elements for row in rows])[list(layers)].sum(0)
         host[0, 0] += self._engine.host_buffer_bytes(whole, meshes)
         instants = self._engine.instants(
@@ -223,11 +230,26 @@ class StatePricer:
             gather,
             optimizer_seconds(traffic, 1.0, self._device, self._efficiency)
             + self._host.step_seconds(host[:, 1], host[:, 2]),
-            host[:, 0],
+            np.maximum(host[:, 0], self._on_host(built[:, 0])),
+            *self._on_device(built),
             forward,
             backward,
             UnitBytes(*np.stack([row.unit for row in rows], axis=1)),
         )
+
+    def _on_device(self, built: Array) -> tuple[Array, Array]:
+        """Bytes (rows, B) on the device while the model is built, and beside the states while it is loaded."""
+        options, none = self._engine.options, np.zeros_like(built[:, 0])
+        whole, kept = built[:, 0], built[:, 1]
+        initial = whole + np.where(kept < whole, kept, 0.0) if options.initialise == "device" else none
+        return initial, whole if options.load == "device" else none
+
+    def _on_host(self, whole: Array) -> Array:
+        """The same in host memory; what one rank of a node holds is shared among its devices."""
+        options = self._engine.options
+        if "host" in (options.initialise, options.load):
+            return whole
+        return whole / self._devices_per_node if options.initialise == "rank0" else np.zeros_like(whole)
 
     def _traffic_s(self, moved: _Traffic, span: Span) -> tuple[Array, Array, Array, Array]:
         """Seconds of (gradient reduction, parameter gather, forward gather, backward gather and reduction)."""

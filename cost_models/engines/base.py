@@ -191,6 +191,10 @@ class Engine(ABC):
         """What lives beside states and activations; engines add buffers and units that outlive their row."""
         return rows
 
+    def built_bytes(self, group: ParameterGroup, job: Job) -> float:
+        """Bytes of an element as the model is built and as a checkpoint holds it."""
+        return group.storage_bytes or job.precision.activation_bytes
+
     @property
     def near_ranks(self) -> int:
         """Ranks near each other that hold a copy of all parameters together; 1 where there is no such copy."""

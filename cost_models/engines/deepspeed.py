@@ -114,6 +114,10 @@ class DeepSpeed(TorchFamily):
         moved = np.where(meshes.zero == 3, weight, 0.0)
         return SyncPlan(forward_gather=moved, backward_gather=moved)
 
+    def built_bytes(self, group: ParameterGroup, job: Job) -> float:
+        """In fp32 unless frozen: the engine casts what it gets (runtime/engine.py, _configure_distributed_model)."""
+        return super(TorchFamily, self).built_bytes(group, job) if group.frozen else FP32
+
     def _ways(self, group: ParameterGroup, meshes: MeshBatch) -> Num:
         ranks: Num = (meshes.expert_ranks if group.is_expert else meshes.dp_shard * meshes.cp).astype(float)
         return ranks

@@ -24,6 +24,12 @@ class EngineOptions(Frozen):
     grad_dtype: Literal["fp32", "bf16"] = "fp32"
     moment_dtype: StateDtype = "fp32"
     expandable_segments: bool = False
+    initialise: Literal["sharded", "device", "host", "rank0"] = "sharded"
+    """How the model is built: sharded, each rank its part (meta device, zero.Init); device, every rank the whole of its
+    tensor-parallel part on its device before it is divided; host, the same in host memory; rank0, one rank a node."""
+    load: Literal["sharded", "device", "host"] = "sharded"
+    """How a checkpoint's weights come: sharded, in parts; device or host, every rank holds all that its tensor-parallel
+    rank has beside its states."""
     dropout: bool = True
 
 

@@ -81,6 +81,10 @@ class TorchFamily(Engine):
             checkpoints_on_host=options.offload_checkpoints,
         )
 
+    def built_bytes(self, group: ParameterGroup, job: Job) -> float:
+        """Trained parameters are built as they are stored, frozen ones in the compute dtype or quantised."""
+        return super().built_bytes(group, job) if group.frozen else self._parameter_bytes()
+
     def recompute_bases(self, model: ModelSpec) -> tuple[tuple[str, ...], ...]:
         """Selective scopes to try; core attention only where its scores are kept at all."""
         return selective_bases(model, (self.default_scopes,) if self.settings.attention == "unfused" else ())
