@@ -146,7 +146,10 @@ def _outside_the_schedule(
 
 
 def _beside_head(priced: PricedRows, index: int, transient: np.ndarray, kind: int) -> np.ndarray:
-    """The last block runs backward while the head's gradients are still being reduced (ZeRO 2 and 3)."""
+    """The last block runs backward while the head's gradients are still being reduced (ZeRO 2 and 3), or beside logits
+    that the engine keeps."""
+    if priced.kept_logits_bytes is not None:
+        transient[-2] += priced.kept_logits_bytes[index]
     if priced.unit_backward is None or priced.meshes.zero[index] < 2:
         return transient
     backward = priced.unit_backward[kind, priced.rows.blocks[-1], index]

@@ -59,6 +59,8 @@ class PricedRows:
     states: RowStates
     unit_backward: Array | None = None
     """(2, rows, B) highest instants of backward without the reduction before it, base and recomputed in full."""
+    kept_logits_bytes: Array | None = None
+    """(B,) what the loss saved and the engine keeps to the end of the last stage's backward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +95,10 @@ class Pricer:
         work = self._with_gathers(work, states, meshes)
         if style.checkpoints_on_host:
             work, states = self._with_copies(work, states)
+        work = self._with_outputs(work, meshes)
         if not self.engine.shards_by_unit:
-            return PricedRows(meshes, rows, work, states)
+            kept = work.saved_bytes[-1] if self.engine.keeps_logits else None
+            return PricedRows(meshes, rows, work, states, kept_logits_bytes=kept)
         work, backward = self._by_unit(work, states, meshes, rows.blocks[-1])
         return PricedRows(meshes, rows, work, states, backward)
 
@@ -107,6 +111,17 @@ class Pricer:
     def _states(self, rows: Rows, meshes: MeshBatch, style: Style) -> RowStates:
         pricer = StatePricer(self.engine, self.job, self.cluster, self.network, self.efficiency)
         return pricer.price(rows, meshes, style)
+
+    def _with_outputs(self, work: RowWork, meshes: MeshBatch) -> RowWork:
+        """Add the output that a pipeline's first stage keeps of every micro-batch in flight, under engines that do.
+
+        Later stages keep one too; they have fewer micro-batches in flight, and are left as they are.
+        """
+        if not self.engine.keeps_stage_outputs:
+            return work
+        saved = work.saved_bytes.copy()
+        saved[0] += np.where(meshes.pp > 1, work.boundary_bytes[1], 0.0)
+        return replace(work, saved_bytes=saved)
 
     def _with_gathers(self, work: RowWork, states: RowStates, meshes: MeshBatch) -> RowWork:
         """Add the exposed parameter gathers and reductions of sharded engines, and the gathered copies."""

@@ -182,10 +182,17 @@ class Engine(ABC):
     """Whether layers are gathered and reduced one by one as `unit_instants` says, instead of by `gathered_units`."""
     stops_early: ClassVar[bool] = False
     """Whether a full recompute ends with the last saved tensor of a layer (checkpoints without re-entrance)."""
+    keeps_stage_outputs: ClassVar[bool] = False
+    """Whether a pipeline stage keeps what it sent until the backward of the micro-batch."""
     late_gradients: ClassVar[bool] = True
     """Whether shards of gradients that do not exist yet are left out before a step's only backward pass."""
     keeps_head: ClassVar[bool] = False
     """Whether the head's gathered weights stay through the loss, up to its backward."""
+
+    @property
+    def keeps_logits(self) -> bool:
+        """Whether logits stay to the end of the last stage's backward."""
+        return False
 
     def instants(self, rows: RowInstants, meshes: MeshBatch) -> RowInstants:
         """What lives beside states and activations; engines add buffers and units that outlive their row."""

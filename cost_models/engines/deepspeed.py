@@ -36,17 +36,24 @@ class DeepSpeed(TorchFamily):
     """The `deepspeed` engine; stage 1 by default, the highest that goes with every other axis."""
 
     name = "deepspeed"
-    versions = ("0.14", "0.19")
+    versions = ("0.4", "0.14", "0.19")
     stops_early: ClassVar[bool] = False  # its checkpoints re-enter
     options_type: ClassVar[type[EngineOptions]] = DeepSpeedOptions
     can_step_early: ClassVar[bool] = False
     default_zero = 1
     eager_loss = True
+    keeps_stage_outputs = True  # runtime/pipe/engine.py, pipe_buffers["outputs"]
 
     @property
     def zero_settings(self) -> DeepSpeedOptions:
         """The typed options."""
         return cast(DeepSpeedOptions, self.options)
+
+    @property
+    def keeps_logits(self) -> bool:
+        """Megatron-DeepSpeed's models run in the pipeline engine, whose buffers hold the last stage's outputs, fp32
+        logits, until the backward has ended (runtime/pipe/engine.py, _exec_forward_pass)."""
+        return self.zero_settings.modules == "megatron"
 
     def space(self, model: ModelSpec, job: Job) -> Space:
         """Stages 0 to 3 (0 and 1 with a pipeline), tensor parallel by the model, experts, 1F1B."""
@@ -95,7 +102,8 @@ class DeepSpeed(TorchFamily):
         second = weight / hpz if hpz > 1 else 0.0
         weights = np.where(zero == 3, weight / ways + second, weight)
         gradients = np.where(zero >= 2, gradient / ways, gradient)
-        averaged = np.where(zero == 3, 0.0, gradient)  # flattened before it is copied
+        # Stage 0 flattens a list of fp32 copies; 1 and 2 flatten what they average, and copy that.
+        averaged = np.select([zero == 3, zero == 0], [0.0, FP32], gradient)
         copied = np.where(gradient < FP32, FP32 + averaged, averaged) / shard
         traffic = 2.0 * (master + moments) / shard + 2.0 * gradient / shard + weight
         resident = StateBytes(weights, gradients, (master + moments) / shard, copied, traffic)
@@ -213,6 +221,8 @@ class DeepSpeed(TorchFamily):
         bucket = options.reduce_bucket_size * size if options.contiguous_gradients else 0.0
         flat = np.where(meshes.dp > 1, np.minimum(options.reduce_bucket_size, whole) * size, 0.0)
         doubled = bucket * (2.0 if self._overlaps(stage=2) else 1.0)
+        if self.version == "0.4":  # runtime/zero/stage1.py flattens all gradients before they are scattered
+            doubled = np.where(zero == 1, whole * size, doubled)
         buckets = np.select([zero == 3, zero == 0], [bucket, flat], doubled)
         ahead = options.stage3_max_reuse_distance / 2.0 + options.stage3_prefetch_bucket_size
         live = np.minimum(np.minimum(options.stage3_max_live_parameters, rows.elements + ahead), whole)

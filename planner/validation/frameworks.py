@@ -1,7 +1,7 @@
 """Framework names of published runs -> engine, options, and what the source leaves to a default."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cost_models.specs.job import Optimizer, Precision, Scalar
@@ -91,6 +91,10 @@ FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
 )
 """First match of the framework's name wins."""
 
+BEFORE_ZERO_MERGE: Final = "bigscience experiments/"
+FIRST_DEEPSPEED: Final = "deepspeed@0.4"
+"""BigScience's first experiments, of 2021, and the DeepSpeed they ran."""
+
 _PRECISIONS: Final = (
     ("nvfp4", Precision.NVFP4),
     ("mxfp8", Precision.MXFP8),
@@ -117,7 +121,8 @@ def framework_of(run: Run) -> Framework:
     found = next((known for part, known in FRAMEWORKS if part.lower() in name.lower()), None)
     if found is None or not found.engine:
         raise Unusable(f"engine {name[:60]} is not modelled in this version")
-    return found
+    first = found.engine == "deepspeed" and BEFORE_ZERO_MERGE in run.text("source")
+    return replace(found, engine=FIRST_DEEPSPEED) if first else found
 
 
 def precision_of_run(run: Run) -> Precision:

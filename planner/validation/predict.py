@@ -48,7 +48,9 @@ class Outcome:
         if self.prediction is None or self.run.counter is None:
             return None
         stages = self.prediction.memory.stages
-        chosen = {"last": stages[-1:], "ends": (stages[0], stages[-1])}.get(self.run.memory_rank, stages)
+        first_node = stages[: self.run.first_node_stages]
+        ranks = {"last": stages[-1:], "ends": (stages[0], stages[-1]), "first_node": first_node}
+        chosen = ranks.get(self.run.memory_rank, stages)
         values: list[float] = [getattr(stage, f"{self.run.counter}_bytes") for stage in chosen]
         return max(values)
 

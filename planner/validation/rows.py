@@ -102,11 +102,29 @@ class Run:
 
     @property
     def memory_rank(self) -> str:
-        """Which rank the figure is of: `max` over all, `last`, or `ends` (the larger of first and last node)."""
+        """Which rank the figure is of: `max` over all, `last`, `ends` (the larger of first and last node), or
+        `first_node` (what nvidia-smi shows where a run of several nodes was started).
+
+        Bridge prints a line for every pipeline stage; what its sources quote grows with the number of virtual stages
+        (58.8 to 60.2 GB from 5 to 10), which of all stages only the last one's activations do.
+        """
         kind = self.text("memory_kind").lower()
-        if "last rank" in kind:
+        if "last rank" in kind or (self.stages > 1 and "Megatron-Bridge" in self.text("framework")):
             return "last"
-        return "ends" if "first or last node" in kind else "max"
+        if "first or last node" in kind:
+            return "ends"
+        return "first_node" if "nvidia-smi" in kind and self.stages > self.first_node_stages else "max"
+
+    @property
+    def stages(self) -> int:
+        """Pipeline stages, 1 where none are stated."""
+        return self.whole("pp", 1)
+
+    @property
+    def first_node_stages(self) -> int:
+        """Pipeline stages with a rank on the first node: a stage's ranks follow each other."""
+        ranks = max(self.whole("n_gpus", 1) // self.stages, 1)
+        return min(max(self.whole("gpus_per_node", 8) // ranks, 1), self.stages)
 
     @property
     def memory_bytes(self) -> float | None:
