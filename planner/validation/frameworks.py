@@ -43,8 +43,8 @@ _BRIDGE: Final[Options] = {
 }
 """Megatron-Bridge and NeMo performance recipes: bf16 gradient reduction, user buffers, fused cross entropy."""
 
-_BRIDGE_FP8: Final[Options] = {"engine.fp8_param_gather": True, "engine.fp8_weight_copies": 1}
-"""Bridge's fp8 recipes: parameters are fp8 themselves, and no transposed copy is cached
+_BRIDGE_FP8: Final[Options] = {"engine.fp8_param_gather": True}
+"""Bridge's fp8 recipes: parameters are fp8 themselves; transposed copies live for an iteration
 (fp8_param_gather, disable_parameter_transpose_cache)."""
 
 _MEGATRON_2022: Final[Options] = {
