@@ -1,12 +1,13 @@
 """From bytes that torch allocates to bytes that the device shows as used, and the probability that they do not fit.
 
-reserved = allocated x (1 + fragmentation); used = reserved + context + communicators. The prediction of `used` has a
-relative error with standard deviation `USED_RELATIVE_SIGMA`, so P(out of memory) = 1 - Phi((capacity - used) / (sigma
-used)), and the largest allocation whose verdict is still `fits` follows in closed form.
+reserved = allocated x (1 + slack); used = reserved + context + communicators. Before a run fails the allocator gives its
+unused blocks back, so only a share of `used` is really needed: P(out of memory) = 1 - Phi((usable - needed) / (sigma
+needed)), needed = share x used. The largest allocation whose verdict is still `fits` follows in closed form.
 """
 
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -18,16 +19,30 @@ from cost_models.specs.job import Job
 from cost_models.specs.model import ModelSpec
 from cost_models.units import MIB, Num
 
-FRAGMENTATION = {False: 0.06, True: 0.02}
-"""[Empirical] (reserved - allocated) / allocated without and with expandable segments: SimuMax uses reserved =
-allocated / 0.94 on B200; Mist reports +9 % on L4; Megatron-Bridge lost 20 GB of 80 at worst without, nothing with."""
 
-COMMUNICATOR_BYTES = 160 * MIB
-"""[Empirical] buffers of one NCCL communicator with its channels: between 0.1 and 0.5 GB in public reports."""
+class Allocator(NamedTuple):
+    """Three ratios of torch's caching allocator, fitted to published runs (docs/accuracy.md).
 
-USED_RELATIVE_SIGMA = 0.04
-"""[Empirical] standard deviation of used bytes around their prediction: allocated bytes of published runs are predicted
-within 1 to 8 % (docs/accuracy.md), and what the allocator and the communicators add varies more; to be refitted."""
+    `slack` is (reserved - allocated) / allocated as runs show it; `held` what is left of it when the device is full and
+    unused blocks have been given back; `sigma` the relative standard deviation of the bytes needed around their
+    prediction.
+    """
+
+    slack: float
+    held: float
+    sigma: float
+
+
+ALLOCATORS: Final[dict[tuple[bool, bool], Allocator]] = {
+    (True, False): Allocator(0.05, 0.04, 0.09),
+    (False, False): Allocator(0.14, 0.04, 0.09),
+    (True, True): Allocator(0.02, 0.01, 0.05),
+    (False, True): Allocator(0.05, 0.01, 0.05),
+}
+"""By (states lie in contiguous buffers, expandable segments). [Fitted] slack 0.05 to what SimuMax's runs on B200
+reserved; 0.14 to nvidia-smi's figures of DeepSpeed (BLOOM, BigScience on V100, Qwen) and torchtitan's reserved bytes;
+held and sigma to what ran and what failed in profiles/published/runs.csv. [Assumed] with expandable segments a third of
+the slack is left: Megatron-Bridge's 59 GB of 80 failed without and ran with them."""
 
 AT_RISK_PROBABILITY = 0.5
 
@@ -37,29 +52,57 @@ the C library's free lists. Resident peaks of seven runs of one and two processe
 counted, from a process that has joined its group and run a first product (torch 2.13, gloo, fp32, 2026-12)."""
 
 
+PROCESS: Final = Allocator(0.0, 0.0, 0.04)
+"""A CPU process: large tensors are mapped one by one and given back at once. [Empirical]"""
+
+COMMUNICATOR_BYTES = 160 * MIB
+"""[Empirical] buffers of one NCCL communicator with its channels: between 0.1 and 0.5 GB in public reports."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
     """Constants of each mesh, scalars or arrays (B,)."""
 
     capacity_bytes: float
     usable_bytes: float  # capacity less the reserve
-    fragmentation: float
+    allocator: Allocator
     outside_bytes: Num  # context and communicators
     allocated_limit_bytes: Array  # the most allocated bytes whose verdict is `fits`
     possible_limit_bytes: Array  # the most allocated bytes whose verdict is not `does_not_fit`
 
     def reserved_bytes(self, allocated_bytes: Num) -> Num:
         """What torch's allocator holds."""
-        return allocated_bytes * (1.0 + self.fragmentation)
+        return np.squeeze(self.used_bytes(allocated_bytes) - self.outside_bytes)
 
     def used_bytes(self, allocated_bytes: Num) -> Num:
-        """What the driver reports as used."""
-        return self.reserved_bytes(allocated_bytes) + self.outside_bytes
+        """What the driver reports as used: at most what is usable, as long as what is needed fits."""
+        used = allocated_bytes * (1.0 + self.allocator.slack) + self.outside_bytes
+        fits = needed_share(self.allocator) * used <= self.usable_bytes
+        return np.where(fits, np.minimum(used, self.usable_bytes), used)
 
     def oom_probability(self, allocated_bytes: float) -> float:
-        """Probability that the used bytes exceed the usable ones (for a batch of one mesh)."""
-        used = float(np.max(self.used_bytes(allocated_bytes)))
-        return 1.0 - NormalDist().cdf((self.usable_bytes - used) / (USED_RELATIVE_SIGMA * used))
+        """Probability that the needed bytes exceed the usable ones (for a batch of one mesh)."""
+        used = float(np.max(allocated_bytes * (1.0 + self.allocator.slack) + self.outside_bytes))
+        needed = needed_share(self.allocator) * used
+        return 1.0 - NormalDist().cdf((self.usable_bytes - needed) / (self.allocator.sigma * needed))
+
+
+def allocator_of(engine: Engine, device: DeviceSpec) -> Allocator:
+    """The ratios that hold for an engine on a device."""
+    if device.architecture == "cpu":
+        return PROCESS
+    return ALLOCATORS[engine.contiguous_states, engine.options.expandable_segments]
+
+
+def needed_share(allocator: Allocator) -> float:
+    """Bytes that must stay for each byte that is shown as used."""
+    return (1.0 + allocator.held) / (1.0 + allocator.slack)
+
+
+def usable_per_used(allocator: Allocator, oom_probability: float) -> float:
+    """Bytes that must be usable for each byte that is expected to be used, at a probability to run out of memory."""
+    sigmas = NormalDist().inv_cdf(1.0 - oom_probability)
+    return needed_share(allocator) * (1.0 + sigmas * allocator.sigma)
 
 
 def device_memory(engine: Engine, device: DeviceSpec, job: Job, meshes: MeshBatch) -> DeviceMemory:
@@ -68,20 +111,18 @@ def device_memory(engine: Engine, device: DeviceSpec, job: Job, meshes: MeshBatc
     usable = capacity - job.options.reserve_bytes
     axes = (meshes.tp, meshes.cp, meshes.pp, meshes.dp, meshes.ep, meshes.expert_ranks)
     groups = np.sum([axis > 1 for axis in axes], axis=0) + np.where(meshes.pp > 1, 1, 0)
-    outside = device.context_bytes.value + COMMUNICATOR_BYTES * groups
-    fragmentation = FRAGMENTATION[engine.options.expandable_segments]
-    if device.architecture == "cpu":  # large tensors are mapped one by one and given back at once
-        outside, fragmentation = np.full(meshes.size, device.context_bytes.value), 0.0
+    each = 0 if device.architecture == "cpu" else COMMUNICATOR_BYTES
+    outside = device.context_bytes.value + each * groups
+    allocator = allocator_of(engine, device)
 
     def limit(probability: float) -> Array:
-        sigmas = NormalDist().inv_cdf(1.0 - probability)
-        used = usable / (1.0 + sigmas * USED_RELATIVE_SIGMA)
-        return np.asarray((used - outside) / (1.0 + fragmentation), dtype=float)
+        used = usable / usable_per_used(allocator, probability)
+        return np.asarray((used - outside) / (1.0 + allocator.slack), dtype=float)
 
     return DeviceMemory(
         capacity,
         usable,
-        fragmentation,
+        allocator,
         outside,
         limit(job.options.max_oom_probability),
         limit(AT_RISK_PROBABILITY),

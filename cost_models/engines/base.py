@@ -182,6 +182,8 @@ class Engine(ABC):
     """Whether layers are gathered and reduced one by one as `unit_instants` says, instead of by `gathered_units`."""
     stops_early: ClassVar[bool] = False
     """Whether a full recompute ends with the last saved tensor of a layer (checkpoints without re-entrance)."""
+    contiguous_states: ClassVar[bool] = False
+    """Whether weights and gradients lie in a few buffers made once, which leave the allocator nothing to fragment."""
     keeps_stage_outputs: ClassVar[bool] = False
     """Whether a pipeline stage keeps what it sent until the backward of the micro-batch."""
     late_gradients: ClassVar[bool] = True

@@ -59,6 +59,7 @@ class Megatron(Engine):
     versions = ("0.12", "0.14", "0.15", "0.16", "0.19")
     options_type: ClassVar[type[EngineOptions]] = MegatronOptions
     default_zero = 1
+    contiguous_states = True
 
     @property
     def settings(self) -> MegatronOptions:
@@ -119,8 +120,7 @@ class Megatron(Engine):
             each = job.precision.activation_bytes
             workspaces = workspaces + score_buffer_bytes(model, job.seq_len or 0, each, meshes)
         if options.gradient_accumulation_fusion and options.transformer_impl == "transformer_engine":
-            each = job.precision.activation_bytes
-            workspaces = workspaces + empty_gradient_bytes(model, each, meshes)
+            workspaces = workspaces + empty_gradient_bytes(model, job, meshes)
         if options.tp_comm_overlap:
             each = job.precision.activation_bytes
             workspaces = workspaces + overlap_buffer_bytes(model, job.seq_len or 0, each, meshes)

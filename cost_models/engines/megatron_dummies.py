@@ -12,27 +12,27 @@ from numpy.typing import NDArray
 
 from cost_models.mesh import MeshBatch
 from cost_models.operators import GroupedLinear, Linear
-from cost_models.specs.model import ModelSpec
+from cost_models.specs.job import Job
+from cost_models.specs.model import ModelSpec, Role
 from cost_models.units import Num
 
 Shape = tuple[object, ...]
 
 
-def empty_gradient_bytes(model: ModelSpec, compute_bytes: float, meshes: MeshBatch) -> NDArray[np.float64]:
-    """Bytes of one empty gradient for every shape of linear in the model's layers, on a rank of every mesh."""
-    shapes: dict[Shape, Num] = {}
-    for shape, elements in _linears(model, meshes):
-        shapes[shape] = elements
+def empty_gradient_bytes(model: ModelSpec, job: Job, meshes: MeshBatch) -> NDArray[np.float64]:
+    """Bytes of one empty gradient for every shape of linear in the layers that run, on a rank of every mesh."""
+    shapes = dict(_linears(model, job, meshes))
     total = np.zeros(meshes.size)
     for elements in shapes.values():
         total = total + elements
-    return total * compute_bytes
+    return total * job.precision.activation_bytes
 
 
-def _linears(model: ModelSpec, meshes: MeshBatch) -> Iterator[tuple[Shape, Num]]:
+def _linears(model: ModelSpec, job: Job, meshes: MeshBatch) -> Iterator[tuple[Shape, Num]]:
     """Shape and local elements of every trained linear; two that divide alike have one shape on a rank."""
-    for kind in model.kinds.values():
-        for op in kind.operators:
+    runs = {layer.kind for layer in model.layers if layer.role is not Role.MTP or job.options.train_mtp}
+    for kind in sorted(runs):
+        for op in model.kinds[kind].operators:
             if op.frozen:
                 continue
             if isinstance(op, Linear) and not op.fp32:

@@ -6,9 +6,8 @@ stays within the budget; each "yes" names a plan, whose own need is the next bud
 
 import math
 from dataclasses import replace
-from statistics import NormalDist
 
-from cost_models.device_memory import USED_RELATIVE_SIGMA
+from cost_models.device_memory import allocator_of, usable_per_used
 from cost_models.errors import InvalidCluster
 from planner.evaluate import evaluate
 from planner.objectives.asking import Asking
@@ -52,7 +51,8 @@ def least_memory(asking: Asking) -> PlanResult:
 def margin(asking: Asking) -> float:
     """Bytes that must be usable for each byte that is expected to be used, at the risk that is allowed."""
     risk = 0.5 if asking.search.allow_at_risk else asking.situation.job.options.max_oom_probability
-    return 1.0 + NormalDist().inv_cdf(1.0 - risk) * USED_RELATIVE_SIGMA
+    situation = asking.situation
+    return usable_per_used(allocator_of(situation.engine, situation.cluster.device), risk)
 
 
 def unreserved(asking: Asking, result: PlanResult, devices: int | None = None) -> PlanResult:
