@@ -1,8 +1,8 @@
 """From bytes that torch allocates to bytes that the device shows as used, and the probability that they do not fit.
 
-reserved = allocated x (1 + slack); used = reserved + context + communicators. Before a run fails the allocator gives its
-unused blocks back, so only a share of `used` is really needed: P(out of memory) = 1 - Phi((usable - needed) / (sigma
-needed)), needed = share x used. The largest allocation whose verdict is still `fits` follows in closed form.
+reserved = allocated x (1 + slack); used = reserved + context + communicators. Before a run fails the allocator gives
+its unused blocks back, so only a share of `used` is really needed: P(out of memory) = 1 - Phi((usable - needed) /
+(sigma needed)), needed = share x used. The largest allocation whose verdict is still `fits` follows in closed form.
 """
 
 from dataclasses import dataclass
