@@ -221,9 +221,9 @@ class DeepSpeed(TorchFamily):
         bucket = options.reduce_bucket_size * size if options.contiguous_gradients else 0.0
         flat = np.where(meshes.dp > 1, np.minimum(options.reduce_bucket_size, whole) * size, 0.0)
         doubled = bucket * (2.0 if self._overlaps(stage=2) else 1.0)
-        if self.version == "0.4":  # runtime/zero/stage1.py flattens all gradients before they are scattered
-            doubled = np.where(zero == 1, whole * size, doubled)
-        buckets = np.select([zero == 3, zero == 0], [bucket, flat], doubled)
+        # The first stage 1 flattens all gradients before they are scattered (runtime/zero/stage1.py of 0.4).
+        first = whole * size if self.version == "0.4" else doubled
+        buckets = np.select([zero == 3, zero == 0, zero == 1], [bucket, flat, first], doubled)
         ahead = options.stage3_max_reuse_distance / 2.0 + options.stage3_prefetch_bucket_size
         live = np.minimum(np.minimum(options.stage3_max_live_parameters, rows.elements + ahead), whole)
         held = np.where(zero == 3, np.maximum(rows.elements, live), 0.0) * size
