@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from cost_models.errors import BadInput
 from cost_models.operators.base import Operator
+from cost_models.specs.job import JobRequest
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.strategy import Strategy, StrategyRequest, strategy_from_mapping
 from planner.evaluate import evaluate
@@ -101,7 +102,8 @@ def read_back_losses(run: PlannedRun, read: Callable[[Beside], Settings]) -> tup
     ours, plan = run.situation, run.strategy
     job = {"seq_len": ours.job_request.seq_len, "global_batch": ours.job.global_batch}
     settings = read(Beside(ours.cluster.num_devices, ours.model, job, ours.job.engine_version))
-    theirs = situate(ours.model, ours.cluster, settings.job)
+    theirs = situate(ours.model, ours.cluster, _without_adapters(settings.job))
+    adapters = str(settings.job.options.get("job.trainable", "all"))
     stated = settings.strategy.model_copy(
         update={"recompute": settings.strategy.recompute or plan.recompute.text()}
     )
@@ -111,13 +113,25 @@ def read_back_losses(run: PlannedRun, read: Callable[[Beside], Settings]) -> tup
         for key, value in plan.to_json().items()
         if meant[key] != value and not (key == "cp_kind" and plan.cp == 1)
     )
+    if adapters != ours.job.options.trainable:
+        knobs = (
+            *knobs,
+            f"job.trainable={ours.job.options.trainable} is not said by the settings, which mean {adapters}",
+        )
     return (*knobs, *option_losses(ours, theirs, plan))
+
+
+def _without_adapters(job: JobRequest) -> JobRequest:
+    """The same job for a model that has its adapters already."""
+    options = {key: value for key, value in job.options.items() if key != "job.trainable"}
+    return job.model_copy(update={"options": options})
 
 
 UNSAID: Final = frozenset(
     (
         "engine.expandable_segments",
         "engine.modules",
+        "job.trainable",
         "job.reserve_bytes",
         "job.max_oom_probability",
         "job.moe_imbalance",
@@ -138,7 +152,7 @@ def _moves(
     situation: Situation, strategy: StrategyRequest, before: Prediction, key: str, value: object
 ) -> bool:
     """Whether one option alone changes step time or memory; one that cannot be set alone counts as changing."""
-    job = situation.job_request
+    job = _without_adapters(situation.job_request)
     options = {**job.options, key: value}
     try:
         after = evaluate(

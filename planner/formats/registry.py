@@ -11,8 +11,12 @@ from planner.formats.accelerate.write import write_accelerate
 from planner.formats.deepspeed.read import looks_like_deepspeed, read_deepspeed
 from planner.formats.deepspeed.write import write_deepspeed
 from planner.formats.export import Export, PlannedRun
+from planner.formats.fsdp2.read import looks_like_fsdp2, read_fsdp2
+from planner.formats.fsdp2.write import write_fsdp2
 from planner.formats.megatron.read import looks_like_megatron, read_megatron_text
 from planner.formats.megatron.write import write_megatron
+from planner.formats.recipes.read import looks_like_bridge, looks_like_nemo, read_bridge, read_nemo
+from planner.formats.recipes.write import write_bridge, write_nemo
 from planner.formats.settings import Beside, Settings
 from planner.formats.torchtitan.read import looks_like_torchtitan, read_torchtitan
 from planner.formats.torchtitan.write import write_torchtitan
@@ -30,6 +34,7 @@ class Format:
 
 
 FORMATS: Final[Mapping[str, Format]] = {
+    "fsdp2": Format("a Python module of FSDP2 and DTensor", looks_like_fsdp2, read_fsdp2, write_fsdp2),
     "torchtitan": Format(
         "torchtitan options (0.3) and TOML (0.1, 0.2)",
         looks_like_torchtitan,
@@ -39,6 +44,8 @@ FORMATS: Final[Mapping[str, Format]] = {
     "megatron": Format(
         "Megatron-LM arguments (core 0.12 to 0.19)", looks_like_megatron, read_megatron_text, write_megatron
     ),
+    "bridge": Format("Megatron-Bridge recipe overrides (0.6)", looks_like_bridge, read_bridge, write_bridge),
+    "nemo": Format("NeMo 2 recipe (2.5)", looks_like_nemo, read_nemo, write_nemo),
     "deepspeed": Format(
         "DeepSpeed JSON (0.14 to 0.19) and the Hugging Face Trainer",
         looks_like_deepspeed,

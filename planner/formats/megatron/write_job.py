@@ -36,10 +36,13 @@ OFF_SWITCHES: Final = {
 """Options whose switch says that they are off."""
 
 
-def job_arguments(run: PlannedRun) -> Raw:
-    """Arguments of batch, precision, optimizer and options; raises BadInput naming what Megatron-LM lacks."""
+def job_arguments(run: PlannedRun, *, adapters: bool = False) -> Raw:
+    """Arguments of batch, precision, optimizer and options; raises BadInput naming what Megatron-LM lacks.
+
+    `adapters` says that the caller has a word for adapters, which Megatron-LM has not.
+    """
     job, options = run.job, cast(MegatronOptions, run.situation.engine.options)
-    _refuse(job)
+    _refuse(job, adapters)
     found: Raw = {
         "seq-length": str(job.seq_len),
         "max-position-embeddings": str(
@@ -64,7 +67,7 @@ def job_arguments(run: PlannedRun) -> Raw:
     )
 
 
-def _refuse(job: Job) -> None:
+def _refuse(job: Job, adapters: bool) -> None:
     """What no argument says."""
     if job.optimizer not in OPTIMIZERS:
         names = ", ".join(each.value for each in OPTIMIZERS)
@@ -74,7 +77,7 @@ def _refuse(job: Job) -> None:
         raise BadInput(
             f"precision {job.precision.value} is not written as Megatron-LM arguments; use {names}"
         )
-    if job.options.trainable != "all":
+    if job.options.trainable != "all" and not adapters:
         raise BadInput(
             f"job.trainable={job.options.trainable:.60}: Megatron-LM trains all parameters; export to bridge or "
             "accelerate"

@@ -1,0 +1,162 @@
+"""Assignments to a recipe's fields -> Megatron-LM arguments -> job and strategy; the model stands beside them."""
+
+import re
+from typing import Any, Final
+
+from cost_models.errors import BadInput
+from cost_models.suggest import did_you_mean
+from planner.formats.megatron.arguments import Arguments
+from planner.formats.megatron.job import read_job
+from planner.formats.megatron.strategy import degrees, read_strategy
+from planner.formats.megatron.tokens import Raw
+from planner.formats.recipes.fields import (
+    IGNORED,
+    PLACES,
+    PRECISION_FIELDS,
+    PRECISIONS,
+    RECIPE_DEFAULTS,
+)
+from planner.formats.settings import Beside, Settings, model_beside
+from planner.formats.shell import shell_words
+
+ROOTS: Final = {"bridge": ("cfg", "config"), "nemo": ("recipe",)}
+_STATEMENT: Final = re.compile(r"^\s*([A-Za-z_][\w.]*)\s*=\s*([^=].*?)\s*(?:#.*)?$")
+_WORD: Final = re.compile(r"^\+{0,2}([A-Za-z_][\w]*(?:\.[\w]+)+|mixed_precision)=(.*)$")
+
+
+def read_bridge(text: str, beside: Beside) -> Settings:
+    """Megatron-Bridge: overrides `model.tensor_model_parallel_size=4`, or `cfg.model.… = 4` in Python."""
+    return _read(text, beside, "bridge")
+
+
+def read_nemo(text: str, beside: Beside) -> Settings:
+    """NeMo 2: `recipe.trainer.strategy.tensor_model_parallel_size = 4` in Python, or as overrides."""
+    return _read(text, beside, "nemo")
+
+
+def looks_like_bridge(text: str) -> bool:
+    """Fields that stand where Bridge has them."""
+    return "model.tensor_model_parallel_size" in text or "train.micro_batch_size" in text
+
+
+def looks_like_nemo(text: str) -> bool:
+    """Fields that stand where NeMo has them."""
+    return "trainer.strategy." in text or "data.micro_batch_size" in text
+
+
+def _read(text: str, beside: Beside, framework: str) -> Settings:
+    model = model_beside(beside, "a recipe names its model, not its sizes")
+    fields = assignments(text, framework)
+    if not fields:
+        raise BadInput(f"no settings of {framework} found; give lines such as {_example(framework)}")
+    raw, unknown, ignored = _arguments(fields, framework)
+    seq_len = beside.job.get("seq_len")
+    if isinstance(seq_len, int):
+        raw["seq-length"] = str(seq_len)
+    elif "seq-length" not in raw:
+        raise BadInput("the settings hold no sequence length; give --seq-len", pointer="/job/seq_len")
+    assumed = _defaults(raw)
+    arguments = Arguments(_with_model(raw, model))
+    strategy = read_strategy(arguments, model.num_blocks, beside.devices)
+    axes = degrees(arguments)
+    inner = axes["tp"] * axes["pp"] * axes["cp"]
+    job = read_job(arguments, beside.devices // inner, "gpt", beside.engine_version)
+    trainable = fields.get("peft.dim")
+    if trainable is not None:
+        job = job.model_copy(update={"options": {**job.options, "job.trainable": f"lora:r={trainable}"}})
+    return Settings(framework, model, job, strategy, (*assumed, *arguments.assumed), ignored, unknown)
+
+
+def assignments(text: str, framework: str) -> dict[str, str]:
+    """Dotted fields and their values: Python statements on the recipe, and `field=value` words of a command line."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        match = _STATEMENT.match(line)
+        root, _, field = match[1].partition(".") if match else ("", "", "")
+        if match and field and root in ROOTS[framework]:
+            found[field] = _literal(match[2])
+    if found:
+        return found
+    for word in shell_words(text):
+        match = _WORD.match(word)
+        if match:
+            field = match[1].removeprefix(f"{ROOTS[framework][0]}.")
+            found[field] = _literal(match[2])
+    return found
+
+
+def _literal(text: str) -> str:
+    """A value without quotation, call or list brackets; switches as true and false, None as nothing."""
+    text = text.strip().rstrip(",")
+    if re.fullmatch(r"[\w.]+\(\)", text):  # run.Config(bf16_mixed) and bf16_mixed() name the same
+        text = text[:-2]
+    config = re.fullmatch(r"run\.Config\(([\w.]+).*\)", text)
+    text = config[1] if config else text
+    text = text.strip("\"'[]() ")
+    words = [word.strip().strip("\"'") for word in text.split(",")]
+    joined = " ".join(words)
+    return {"True": "true", "False": "false", "None": ""}.get(joined, joined)
+
+
+def _arguments(fields: dict[str, str], framework: str) -> tuple[Raw, tuple[str, ...], tuple[str, ...]]:
+    """Megatron-LM's arguments, fields that are not known, fields without effect here."""
+    by_field = {
+        field: name
+        for name, place in PLACES.items()
+        for field in (place.bridge if framework == "bridge" else place.nemo)
+    }
+    raw: Raw = {}
+    unknown, ignored = [], []
+    for field, value in fields.items():
+        if field == PRECISION_FIELDS[framework]:
+            raw |= _precision(value, field)
+        elif field in by_field:
+            _put(raw, by_field[field], value)
+        elif field in IGNORED or field.partition(".")[0] in IGNORED or field == "peft.dim":
+            ignored.append(field)
+        else:
+            unknown.append(f"{field} {did_you_mean(field, sorted(by_field))}".strip())
+    return raw, tuple(unknown), tuple(ignored)
+
+
+def _put(raw: Raw, name: str, value: str) -> None:
+    """One argument; two fields that say it differently are an error, as in Bridge's own validation."""
+    place = PLACES[name]
+    if place.off:
+        value = {"true": "false", "false": "true"}.get(value, value)
+    if not value or (place.kind == "switch" and value == "false"):
+        raw.setdefault(name, "false") if place.kind == "switch" else None
+        return
+    if raw.get(name, value) != value:
+        raise BadInput(f"two fields say {name} differently ({raw[name]} and {value}); make them equal")
+    raw[name] = value
+
+
+def _precision(value: str, field: str) -> Raw:
+    """Arguments of a named mixed precision; NeMo's lie in modules, of which the last word counts."""
+    name = value.rpartition(".")[2].replace("-", "_")
+    if name not in PRECISIONS:
+        raise BadInput(f"{field} {value:.60} is not known; use {', '.join(PRECISIONS)}", pointer=f"/{field}")
+    return dict(PRECISIONS[name])
+
+
+def _defaults(raw: Raw) -> tuple[str, ...]:
+    """Fill what recipes state themselves; the names of what was filled."""
+    if not any(name in raw for name in ("bf16", "fp16")):
+        raw["bf16"] = "true"
+    filled = {name: value for name, value in RECIPE_DEFAULTS.items() if name not in raw}
+    raw |= filled
+    return tuple(f"{name}={value}" for name, value in filled.items())
+
+
+def _with_model(raw: Raw, model: Any) -> Raw:
+    """Arguments that say of the model what the reader of degrees asks for."""
+    experts: Raw = {"num-experts": str(model.num_experts)} if model.is_moe else {}
+    if "expert-tensor-parallel-size" not in raw:
+        experts["expert-tensor-parallel-size"] = "1"  # Bridge's and NeMo's default is one, not tp
+    return {**raw, **experts}
+
+
+def _example(framework: str) -> str:
+    place = PLACES["tensor-model-parallel-size"]
+    return f"{(place.bridge if framework == 'bridge' else place.nemo)[0]}=4"

@@ -1,0 +1,148 @@
+"""A planned run -> overrides of a Megatron-Bridge recipe, or a Python script of a NeMo 2 recipe."""
+
+from cost_models.engines.options import MegatronOptions
+from cost_models.errors import BadInput
+from cost_models.specs.job import Precision
+from cost_models.specs.trainable import parse_trainable
+from planner.formats.differences import read_back_losses
+from planner.formats.export import Export, PlannedRun, header
+from planner.formats.megatron.tokens import Raw
+from planner.formats.megatron.write_job import job_arguments
+from planner.formats.megatron.write_strategy import strategy_arguments
+from planner.formats.recipes.fields import PLACES, PRECISIONS, RECIPE_DEFAULTS, Place
+from planner.formats.recipes.read import read_bridge, read_nemo
+
+BRIDGE_VERSION = "0.6"
+NEMO_VERSION = "2.5"
+ELSEWHERE = ("max-position-embeddings", "bf16", "fp16", "fp8-format", "fp8-recipe", "ckpt-format")
+"""Arguments that a recipe says in other words: by its model, by a named precision."""
+
+
+def write_bridge(run: PlannedRun) -> Export:
+    """A launch script of Bridge's recipe runner with every field of the plan as an override."""
+    fields = fields_of(run, "bridge")
+    nodes, each = run.nodes
+    lines = [
+        "#!/usr/bin/env bash",
+        *header(run, "Megatron-Bridge", BRIDGE_VERSION),
+        "set -euo pipefail",
+        "",
+        ': "${BRIDGE_PATH:=.}"  # a checkout of Megatron-Bridge',
+        ': "${RECIPE:?set RECIPE to a recipe of this model, such as llama31_70b_pretrain_config}"',
+        "",
+        "torchrun \\",
+        f'  --nnodes "${{NNODES:-{nodes}}}" --nproc-per-node {each} --node-rank "${{NODE_RANK:-0}}" \\',
+        '  --master-addr "${MASTER_ADDR:-127.0.0.1}" --master-port "${MASTER_PORT:-29500}" \\',
+        '  "${BRIDGE_PATH}/scripts/training/run_recipe.py" --recipe "${RECIPE}" \\',
+        *(f"  {field}={_shell(value)} \\" for field, value in fields.items()),
+        '  "$@"',
+        "",
+    ]
+    text = "\n".join(lines)
+    losses = read_back_losses(run, lambda beside: read_bridge(text, beside))
+    return Export("bridge", BRIDGE_VERSION, {"train.sh": text}, "train.sh", losses)
+
+
+def write_nemo(run: PlannedRun) -> Export:
+    """A Python script that takes NeMo's recipe of the model and sets every field of the plan."""
+    fields = fields_of(run, "nemo")
+    nodes, each = run.nodes
+    precision = fields.pop("trainer.plugins")
+    text = "\n".join(
+        [
+            *header(run, "NeMo", NEMO_VERSION),
+            "import os",
+            "from importlib import import_module",
+            "",
+            "import nemo_run as run",
+            f"from nemo.collections.llm.recipes.precision.mixed_precision import {precision}",
+            "",
+            "# RECIPE names a module of nemo.collections.llm.recipes, such as llama31_70b.",
+            'module = import_module("nemo.collections.llm.recipes." + os.environ["RECIPE"])',
+            f"sizes = dict(num_nodes={nodes}, num_gpus_per_node={each})",
+            'recipe = module.pretrain_recipe(name="planned", dir="output", **sizes)',
+            f"recipe.trainer.plugins = {precision}()",
+            *(f"recipe.{field} = {_python(value)}" for field, value in fields.items()),
+            "",
+            'if __name__ == "__main__":',
+            f'    run.run(recipe, executor=run.LocalExecutor(ntasks_per_node={each}, launcher="torchrun"))',
+            "",
+        ]
+    )
+    losses = read_back_losses(run, lambda beside: read_nemo(text, beside))
+    return Export("nemo", NEMO_VERSION, {"train.py": text}, "train.py", losses)
+
+
+def fields_of(run: PlannedRun, framework: str) -> dict[str, str]:
+    """Every field that the plan rests on, with its value as Megatron-LM's arguments write it."""
+    options = run.situation.engine.options
+    if not isinstance(options, MegatronOptions):
+        raise BadInput(
+            f"the plan is for engine {run.job.engine}; recipes run Megatron-Core, plan again with --engine megatron"
+        )
+    predictions = 1 if run.job.options.train_mtp else 0
+    raw = strategy_arguments(run.strategy, predictions, run.model.is_moe, options.megatron_fsdp)
+    raw |= _job_arguments(run)
+    for name, usual in RECIPE_DEFAULTS.items():
+        if name not in raw and PLACES[name].kind == "switch" and usual == "true":
+            raw[name] = "false"
+    found: dict[str, str] = {}
+    for name, value in raw.items():
+        if name in ELSEWHERE:
+            continue
+        if name not in PLACES:
+            raise BadInput(
+                f"--{name} {value:.60} has no field in a {framework} recipe; leave it out of the plan"
+            )
+        place = PLACES[name]
+        for field in place.bridge if framework == "bridge" else place.nemo:
+            found[field] = _flipped(value, place)
+    found["mixed_precision" if framework == "bridge" else "trainer.plugins"] = _precision(run, raw)
+    trainable = parse_trainable(run.job.options.trainable)
+    if trainable.kind == "lora":
+        found["peft.dim"] = str(trainable.rank)
+    return found
+
+
+def _job_arguments(run: PlannedRun) -> Raw:
+    """The job's arguments; adapters are the recipe's own field."""
+    trainable = parse_trainable(run.job.options.trainable)
+    if trainable.kind not in ("all", "lora"):
+        raise BadInput(
+            f"job.trainable={run.job.options.trainable}: recipes train all parameters or LoRA adapters"
+        )
+    return job_arguments(run, adapters=True)
+
+
+def _precision(run: PlannedRun, raw: Raw) -> str:
+    """The name of the plan's precision."""
+    wanted = {name: raw[name] for name in ("bf16", "fp16", "fp8-format", "fp8-recipe") if name in raw}
+    for name, means in PRECISIONS.items():
+        if dict(means) == wanted:
+            return name
+    known = ", ".join(each.value for each in (Precision.BF16, Precision.FP16, Precision.FP8, Precision.MXFP8))
+    raise BadInput(f"precision {run.job.precision.value} is not among the recipes' named ones; use {known}")
+
+
+def _flipped(value: str, place: Place) -> str:
+    return {"true": "false", "false": "true"}[value] if place.off else value
+
+
+def _shell(value: str) -> str:
+    """A value as an override: lists in brackets, what a shell would read quoted."""
+    if " " in value:
+        return "'[" + ",".join(value.split()) + "]'"
+    return f"'{value}'" if set(value) & set("|*()") else value
+
+
+def _python(value: str) -> str:
+    """A value as Python writes it."""
+    if value in ("true", "false"):
+        return value.capitalize()
+    if " " in value:
+        return str(value.split())
+    try:
+        float(value)
+    except ValueError:
+        return repr(value)
+    return value
