@@ -10,6 +10,9 @@ from planner.objectives.proof import Proof, with_proof
 from planner.plan import PlanResult, Prediction, Relaxation
 from planner.situation import Situation
 
+SLACK = 1e-6
+"""Of a node; less is no reason for another one."""
+
 
 def fewest_seconds(situation: Situation) -> float:
     """A step that nothing beats: the model's FLOPs at the devices' peaks (half of them where parts are frozen, whose
@@ -50,7 +53,8 @@ def _shortfall(asking: Asking, best: Prediction) -> tuple[str, tuple[Relaxation,
                 f"deadline={math.ceil(days * 100) / 100:.2f}d", "what the fastest plan reaches", best.step_s
             )
         )
-        more = math.ceil(devices * days / asked)
+        node = asking.situation.cluster.groups[0].devices_per_node
+        more = math.ceil(devices * days / asked / node - SLACK) * node
         changes.append(
             Relaxation(
                 f"devices={more}", f"at least; {days / asked:.3g} times as many if nothing is lost by scaling"
