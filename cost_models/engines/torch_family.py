@@ -145,7 +145,8 @@ class TorchFamily(Engine):
         optimizer = np.where(at_rest, moments / ways, (master + moments) / shard)
         gradients = np.where(at_rest, gradient / ways, gradient)
         traffic = 2.0 * (stored + moments) / shard + 2.0 * gradient / shard + weight
-        gradients = gradients * (0.0 if self.steps_early else 1.0)
+        # A tied table's gradient waits for its second half, from the head's backward to the embedding's.
+        gradients = gradients * (0.0 if self.steps_early and not group.tie else 1.0)
         copied = stored / shard if self.makes_copies else 0.0 * shard
         resident = StateBytes(weights, gradients, optimizer, copied, traffic)
         offload = meshes.key.offload

@@ -5,6 +5,15 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cost_models.specs.job import Optimizer, Precision, Scalar
+from planner.validation.programs import (
+    LITGPT,
+    PROGRAMS,
+    TORCHTUNE,
+    engine_of_program,
+    is_program,
+    is_pure,
+    program_options,
+)
 from planner.validation.rows import Run, Unusable
 
 Options = Mapping[str, Scalar]
@@ -87,6 +96,9 @@ FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
     ("fms-fsdp", Framework("fsdp2", {**_FLASH2, "engine.compile": True})),
     ("llm-foundry", Framework("fsdp1", _FOUNDRY)),
     ("InternEvo", Framework("megatron", _FLASH2, "InternEvo with ZeRO-1 as megatron")),
+    ("torchtune", Framework(TORCHTUNE)),
+    ("litgpt thunder", Framework(LITGPT, nearest="what Thunder keeps, with nvFuser, as eager modules")),
+    ("litgpt", Framework(LITGPT)),
     ("PyTorch DDP", Framework("ddp", {"engine.compile": True})),
 )
 """First match of the framework's name wins."""
@@ -105,7 +117,6 @@ _PRECISIONS: Final = (
     ("tf32", Precision.TF32),
     ("fp32", Precision.FP32),
 )
-_PURE: Final = ("pure, bf16 optimizer", "bf16-true")
 _OPTIMIZERS: Final = (
     ("8-bit", Optimizer.ADAM8BIT),
     ("adam", Optimizer.ADAMW),
@@ -122,16 +133,16 @@ def framework_of(run: Run) -> Framework:
     if found is None or not found.engine:
         raise Unusable(f"engine {name[:60]} is not modelled in this version")
     first = found.engine == "deepspeed" and BEFORE_ZERO_MERGE in run.text("source")
+    if found.engine in PROGRAMS:
+        return replace(
+            found, engine=engine_of_program(found.engine, run), options=program_options(found.engine, run)
+        )
     return replace(found, engine=FIRST_DEEPSPEED) if first else found
 
 
 def precision_of_run(run: Run) -> Precision:
-    """The precision of the matrix multiplications; raises Unusable for states kept in bf16 alone."""
+    """The precision of the matrix multiplications."""
     text = run.text("precision").lower()
-    if any(part in text for part in _PURE):
-        raise Unusable(
-            f"precision {text[:60]!r} keeps all states in bf16, which is not modelled in this version"
-        )
     for part, precision in _PRECISIONS:
         if part in text:
             return precision
@@ -139,9 +150,9 @@ def precision_of_run(run: Run) -> Precision:
 
 
 def optimizer_of(run: Run) -> Optimizer:
-    """The optimizer; raises Unusable for steps fused into backward or run on the host."""
+    """The optimizer; raises Unusable for steps fused into backward or run on the host, where no program says how."""
     text = run.text("optimizer", "adam").lower()
-    if "in backward" in text or "cpu" in text:
+    if ("in backward" in text or "cpu" in text) and not is_program(run):
         raise Unusable(f"optimizer {text[:60]!r} is not modelled in this version")
     for part, optimizer in _OPTIMIZERS:
         if part in text:
@@ -164,6 +175,12 @@ def options_of(run: Run, framework: Framework) -> dict[str, Scalar]:
         options |= _moe_options(run, words)
     elif "compile" in notes and "no compile" not in notes:
         options["engine.compile"] = True
+    if is_pure(run):
+        if framework.engine == "megatron":
+            raise Unusable(
+                f"precision {run.text('precision')[:60]!r} keeps all states in bf16, as megatron cannot"
+            )
+        options["engine.param_dtype"] = "bf16"
     if "Megatron-Bridge" in run.text("framework") and precision_of_run(run) is Precision.FP8:
         options |= _BRIDGE_FP8
     if (

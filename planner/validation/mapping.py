@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -23,6 +23,7 @@ from planner.validation.frameworks import (
     precision_of_run,
 )
 from planner.validation.models import model_of
+from planner.validation.programs import is_program
 from planner.validation.rows import Run, Unusable
 
 SCHEDULES: Final = {"1f1b": ScheduleName.ONE_F_ONE_B, "interleaved-1f1b": ScheduleName.INTERLEAVED}
@@ -79,10 +80,12 @@ def case_of(run: Run) -> Case:
         raise Unusable(f"{key}: {first['msg']}") from error
 
 
-def _case(run: Run) -> Case:
+def _case(stated: Run) -> Case:
+    run, filled = _with_batch(stated)
     framework = framework_of(run)
     precision = precision_of_run(run)
     strategy, assumed = _strategy(run, framework)
+    assumed += filled
     batch, stretch = _whole_batch(run)
     model = model_of(run)
     job = JobRequest(
@@ -94,7 +97,15 @@ def _case(run: Run) -> Case:
         options=_options(run, framework, precision),
     )
     situation = situate(model, cluster_of(run), job)
-    return Case(run, situation, strategy, assumed, framework.nearest, stretch)
+    return Case(stated, situation, strategy, assumed, framework.nearest, stretch)
+
+
+def _with_batch(run: Run) -> tuple[Run, tuple[str, ...]]:
+    """The run with a global batch of one micro-batch a rank and accumulated step, where none is stated."""
+    if run.text("global_batch") or not run.text("micro_batch"):
+        return run, ()
+    batch = run.whole("micro_batch") * run.whole("dp", 1) * run.whole("grad_accum", 1)
+    return replace(run, cells={**run.cells, "global_batch": str(batch)}), (f"global_batch={batch}",)
 
 
 def _case_of_arguments(run: Run, arguments: Mapping[str, str]) -> Case:
@@ -137,6 +148,8 @@ def _strategy(run: Run, framework: Framework) -> tuple[StrategyRequest, tuple[st
         "recompute": recompute,
         "zero": _zero(run, framework),
     }
+    if "offload" in run.text("zero_stage").lower():
+        values["offload"] = "parameters"
     if run.text("sequence_parallel"):
         values["sp"] = run.text("sequence_parallel") == "true" and axes["tp"] > 1
     elif axes["tp"] > 1:
@@ -164,8 +177,6 @@ def _micro_batch(run: Run) -> int:
 def _zero(run: Run, framework: Framework) -> int | None:
     """The stage that leads the text, as in `1 (distributed optimizer)`; the engine's default where it is empty."""
     text = run.text("zero_stage")
-    if "offload" in text.lower():
-        raise Unusable(f"zero_stage {text[:60]!r}: offload is not modelled in this version")
     if not text[:1].isdigit():
         return framework.zero
     stage = int(text[0])
@@ -177,7 +188,7 @@ def _recompute(run: Run) -> tuple[str, tuple[str, ...]]:
     text = run.text("recompute")
     if not text:
         return "none", ("recompute=none",)
-    if "offload" in text:
+    if "offload" in text and not is_program(run):
         raise Unusable(f"recompute {text!r}: offload is not modelled in this version")
     if "per-op" in text:
         return "selective:per_op", ()

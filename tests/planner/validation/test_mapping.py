@@ -99,7 +99,8 @@ def test_composers_last_micro_batch_is_smaller():
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        ({"framework": "torchtune"}, "engine torchtune is not modelled"),
+        ({"framework": "MaxText"}, "engine MaxText is not modelled"),
+        ({"framework": "torchtune", "notes": "true lengths shorter than 4096"}, "by how much is not said"),
         ({"gpu": "TPU v5p"}, "not in the catalog"),
         ({"precision": "bf16-true"}, "keeps all states in bf16"),
         ({"precision": "int8"}, "is not known"),
@@ -114,6 +115,41 @@ def test_composers_last_micro_batch_is_smaller():
 def test_what_cannot_be_predicted_says_why(cells: dict[str, str], reason: str):
     with pytest.raises(Unusable, match=reason):
         case(**cells)
+
+
+def of_program(framework: str, zero: str, **cells: str):
+    alone = {"n_gpus": "1", "dp": "1", "tp": "1"} if zero == "0" else {"tp": "1", "dp": "16"}
+    usual = {"precision": "bf16-true", "sequence_parallel": "", "zero_stage": zero, **alone}
+    return case(framework=framework, **{**usual, **cells})
+
+
+@pytest.mark.parametrize(
+    ("framework", "zero", "engine"),
+    [
+        ("torchtune", "0", "torch"),
+        ("torchtune", "3 (FSDP2) + CPU offload", "fsdp2"),
+        ("litgpt eager", "3", "fsdp1"),
+        ("litgpt thunder nvfuser", "1", "ddp"),
+    ],
+)
+def test_programs_run_on_the_engine_of_their_stage(framework, zero, engine):
+    found = of_program(framework, zero)
+    assert found.situation.engine.name == engine
+    assert found.situation.job.engine_options["param_dtype"] == "bf16"
+    assert found.strategy.offload == ("parameters" if "offload" in zero else None)
+
+
+def test_a_cumulative_row_has_the_options_of_those_before_it():
+    found = of_program("torchtune", "0", notes="cumulative: + optimizer step in backward", recompute="full")
+    options = found.situation.job.engine_options
+    assert (options["compile"], options["cross_entropy_chunks"]) == (True, 8)
+    assert options["optimizer_impl"] == "in_backward" and "offload_checkpoints" not in options
+
+
+def test_an_unstated_batch_is_one_micro_batch_a_rank_and_assumed():
+    found = of_program("torchtune", "3", global_batch="", micro_batch="2")
+    assert found.situation.job.global_batch == 32
+    assert "global_batch=32" in found.assumed
 
 
 @pytest.mark.parametrize(
