@@ -32,7 +32,7 @@ help:
 	@echo "make bench  speed measurements; wants an idle machine"
 	@echo "make matrix     every layout beside one process; writes docs/executor_equality.md"
 	@echo "make gpucheck   plans of one GPU beside their predictions, about eight minutes"
-	@echo "make accuracy   predict the published runs and write docs/accuracy.md"
+	@echo "make accuracy   predict the published runs; writes docs/accuracy.md, docs/collectives.md"
 	@echo "make coverage   read every counted config and write docs/model_coverage.md"
 	@echo "make oracle     predicted memory beside torch's own tracker; writes docs/torch_oracle.md"
 	@echo "make calibrate  the same, after fitting the scales in profiles/efficiency to them"
@@ -68,6 +68,7 @@ gpucheck:
 
 accuracy: $(VENV)/.stamp-test
 	$(BIN)/python -m planner.validation
+	$(BIN)/python -m planner.validation.collectives docs/collectives.md
 
 coverage: $(VENV)/.stamp-test
 	$(BIN)/python -m planner.validation.coverage

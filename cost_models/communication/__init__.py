@@ -8,6 +8,7 @@ from cost_models.communication.collectives import (
 from cost_models.communication.message_table import MessageTable, message_seconds, stack_messages
 from cost_models.communication.network import Network, load_fabric, network_of
 from cost_models.communication.spans import (
+    ExpertGroups,
     Span,
     crosses,
     expected_destinations,
@@ -16,6 +17,7 @@ from cost_models.communication.spans import (
 )
 
 __all__ = [
+    "ExpertGroups",
     "MessageTable",
     "Network",
     "Span",

@@ -16,7 +16,7 @@ from cost_models.communication.lines import (
     neighbour_lines,
 )
 from cost_models.communication.network import Network, network_of
-from cost_models.communication.spans import Span
+from cost_models.communication.spans import ExpertGroups, Span
 from cost_models.operators.base import Collective
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.units import Num
@@ -31,18 +31,18 @@ def collective_seconds(
     network: Network | ClusterSpec,
     *,
     fan_out: int = 0,
-    node_limit: int = 0,
+    groups: ExpertGroups | None = None,
 ) -> Array:
     """Seconds of one call; all arguments broadcast, a group of one rank and an empty payload take exactly 0.
 
     `payload_bytes` as in operators.base.Message: what all-reduce reduces, the whole tensor that all-gather
     makes or reduce-scatter takes, what one rank sends in all-to-all (its own part included) or to its
-    neighbour. `fan_out` and `node_limit` describe a deduplicating token exchange. Give a `Network` where
+    neighbour. `fan_out` and `groups` describe a deduplicating token exchange. Give a `Network` where
     many calls are priced.
     """
     known = network if isinstance(network, Network) else network_of(network)
     payload = np.asarray(payload_bytes, dtype=float)
-    lines = lines_of(collective, lay_out(span, known), known, fan_out, node_limit)
+    lines = lines_of(collective, lay_out(span, known), known, fan_out, groups)
     return fastest(lines, payload)
 
 
@@ -55,13 +55,17 @@ def group_interference(span: Span, network: Network) -> Array:
 
 
 def lines_of(
-    collective: Collective, at: Layout, network: Network, fan_out: int = 0, node_limit: int = 0
+    collective: Collective,
+    at: Layout,
+    network: Network,
+    fan_out: int = 0,
+    groups: ExpertGroups | None = None,
 ) -> Lines:
     """The alternatives of one collective for laid-out groups."""
     if collective is Collective.ALL_REDUCE:
         return all_reduce_lines(at, network)
     if collective is Collective.ALL_TO_ALL:
-        return exchange_lines(at, network, fan_out, node_limit)
+        return exchange_lines(at, network, fan_out, groups)
     if collective is Collective.SEND_RECEIVE:
         return neighbour_lines(at, network)
     return gather_lines(at, network)

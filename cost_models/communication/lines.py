@@ -13,12 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.communication.network import Network
-from cost_models.communication.spans import Span, expected_destinations, members_per_domain
+from cost_models.communication.spans import ExpertGroups, Span, expected_destinations, members_per_domain
 
 Array = NDArray[np.float64]
 
 NEVER_S_PER_BYTE: Final = 1.0
 """Slope of an algorithm that a group cannot use; finite, so that no bytes still cost nothing."""
+
+
+MOST_HALVED_DOMAINS: Final = 2
+"""Domains between which a tree sends every byte once each way, up to which it beats a ring for large payloads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,30 +65,31 @@ def lay_out(span: Span, network: Network) -> Layout:
 def gather_lines(at: Layout, network: Network) -> Lines:
     """All-gather or reduce-scatter of B gathered bytes, by ring or by recursive doubling.
 
-    Ring: every link carries B (n - 1) / n in n - 1 hops. Recursive (NCCL's PAT): the same bytes at a tree's
-    bandwidth in log2 n hops; so is the tree below. NCCL src/graph/tuning.cc.
+    Ring: every hop carries B (n - 1) / n, and 1 / m_in of a rank's hops leave its domain of the tier inside, less 1 /
+    m_t that leave this tier's too. Recursive (NCCL's PAT): the same bytes at a tree's bandwidth in log2 n hops; so is
+    the tree below. NCCL src/graph/tuning.cc.
     """
     dims = at.size.ndim
     moved = (at.size - 1.0) / np.maximum(at.size, 1.0)
     ring_start, tree_start = _starts(at, network)
-    ring = _slope(at, _over(network.ring, dims), moved, network)
-    tree = _slope(at, _over(network.tree, dims), moved, network)
+    carried = moved * _crossing(at)
+    ring = _slope(at, _over(network.ring, dims), carried, network)
+    tree = _slope(at, _over(network.tree, dims), carried, network)
     return _lines(at, [ring_start, tree_start], [ring, tree])
 
 
 def all_reduce_lines(at: Layout, network: Network) -> Lines:
     """All-reduce of B bytes by ring, tree, or reduction in the innermost switches with a tree outside.
 
-    Ring: twice the reduce-scatter, 2 B (n - 1) / n (Thakur, Rabenseifner, Gropp 2005). Tree: each domain
-    sends 2 B (q - 1) / q outward. In the switch (NVLink SHARP): a device sends B (1 + 1 / m) instead of 2 B
-    (m - 1) / m.
+    Ring: twice the reduce-scatter, 2 B (n - 1) / n (Thakur, Rabenseifner, Gropp 2005). Tree: a domain of two sends B
+    outward, of more 2 B, up and down, as NCCL's model has it (tuning.cc: half of the bus bandwidth). In the switch
+    (NVLink SHARP): a device sends B (1 + 1 / m) instead of 2 B (m - 1) / m.
     """
     dims = at.size.ndim
     moved = 2.0 * (at.size - 1.0) / np.maximum(at.size, 1.0)
     ring_start, tree_start = _starts(at, network)
-    ring = _slope(at, _over(network.ring, dims), moved, network)
-    domains = at.size / at.inside
-    outward = 2.0 * (domains - 1.0) / np.maximum(domains, 1.0)
+    ring = _slope(at, _over(network.ring, dims), moved * _crossing(at), network)
+    outward = np.where(at.size / at.inside > MOST_HALVED_DOMAINS, 2.0, 1.0)
     tree = _slope(at, _over(network.tree, dims), outward, network)
     starts = [at.base + 2.0 * (ring_start - at.base), at.base + 2.0 * (tree_start - at.base)]
     slopes = [ring, tree]
@@ -95,19 +100,21 @@ def all_reduce_lines(at: Layout, network: Network) -> Lines:
     return _lines(at, starts, slopes)
 
 
-def exchange_lines(at: Layout, network: Network, fan_out: int, node_limit: int = 0) -> Lines:
+def exchange_lines(at: Layout, network: Network, fan_out: int, groups: ExpertGroups | None = None) -> Lines:
     """All-to-all of B bytes sent by each rank, its own part included, spread evenly over the ranks.
 
     A tier carries the part that leaves the domain inside it, B (1 - m_in / n), on each device's own link.
-    With `fan_out` = k copies of a token that travel once per destination domain, tiers outside the innermost
-    carry d / k of it, d the domains reached (`expected_destinations`). Every peer costs a message.
+    With `fan_out` = k copies of a token that travel once per destination, tiers outside the innermost carry d / k of
+    it, d the domains reached (`expected_destinations`); the innermost hands a copy to each rank reached, D / k of B
+    but for the rank that holds it already (DeepEP's forwarding). Every peer costs a message.
     """
     away = 1.0 - at.inside / np.maximum(at.size, 1.0)
     peers = np.where(at.used, at.members - at.inside, 0.0)
     if fan_out:
         domains = at.size / at.inside
-        reached = expected_destinations(np.maximum(domains, 1.0), fan_out, node_limit)
-        away[1:] *= (reached / fan_out)[1:]
+        away *= expected_destinations(domains, fan_out, groups) / fan_out
+        handed = expected_destinations(at.size, fan_out, groups) / fan_out
+        away[0] = (1.0 - 1.0 / np.maximum(at.members[0], 1.0)) * handed
         peers[1:] /= at.inside[1:]
     dims = at.size.ndim
     carried = _over(network.all_to_all, dims) * at.links
@@ -151,7 +158,7 @@ def _share(at: Layout, network: Network) -> Array:
 def _starts(at: Layout, network: Network) -> tuple[Array, Array]:
     """Seconds of one pass with no bytes, by ring and by tree: (P, *groups) each.
 
-    The Simple protocol moves large chunks, so its pipeline fills first.
+    LL128 and Simple move large chunks, so their pipeline fills first.
     """
     dims = at.size.ndim
     safe = np.maximum(at.size, 1.0)
@@ -160,9 +167,15 @@ def _starts(at: Layout, network: Network) -> tuple[Array, Array]:
     ring = at.base + (ring_hops * _over(network.ring_hop_s, dims)).sum(axis=1)
     tree = at.base + (tree_hops * _over(network.tree_hop_s, dims)).sum(axis=1)
     fill = _fill(at, network)
-    ring[-1] += fill
-    tree[-1] += fill
+    ring[1:] += fill
+    tree[1:] += fill
     return ring, tree
+
+
+def _crossing(at: Layout) -> Array:
+    """(T, *groups) share, over 1 / m_in, of a rank's ring hops that a tier carries: those that end in its domain."""
+    inner: Array = np.where(at.members < at.size, 1.0 - at.inside / at.members, 1.0)
+    return inner
 
 
 def _fill(at: Layout, network: Network) -> Array:

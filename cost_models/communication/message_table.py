@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from cost_models.communication.collectives import GATHERS, lines_of
 from cost_models.communication.lines import Array, Lines, fastest, lay_out
 from cost_models.communication.network import Network
-from cost_models.communication.spans import Span
+from cost_models.communication.spans import ExpertGroups, Span
 from cost_models.operators.base import Axis, Collective, Message
 from cost_models.units import Num
 
@@ -65,7 +65,7 @@ def stack_messages(messages: Sequence[Message]) -> MessageTable:
 
 
 def message_seconds(
-    table: MessageTable, spans: Mapping[Axis, Span], network: Network, node_limit: int = 0
+    table: MessageTable, spans: Mapping[Axis, Span], network: Network, groups: ExpertGroups | None = None
 ) -> Array:
     """Seconds of each message, `count` calls together; shape (messages, *batch), in the order given.
 
@@ -86,7 +86,7 @@ def message_seconds(
             continue
         key = (group.collective, group.fan_out)
         if key not in found:
-            found[key] = lines_of(group.collective, at, network, group.fan_out, node_limit)
+            found[key] = lines_of(group.collective, at, network, group.fan_out, groups)
         row = axes.index(group.axis)
         lines = Lines(found[key].start_s[:, row, np.newaxis], found[key].s_per_byte[:, row, np.newaxis])
         payload, count = _widened(table.bytes, group.rows, widen), _widened(table.count, group.rows, widen)

@@ -52,15 +52,26 @@ def crosses(span: Span, domain_size: Count) -> NDArray[np.bool_]:
     return members_per_domain(span, domain_size) < np.asarray(span.size)
 
 
-def expected_destinations(domains: Num, fan_out: int, node_limit: int = 0) -> Array:
-    """Domains that a token's `fan_out` copies reach, on average, when each copy picks a domain at random.
+@dataclass(frozen=True, slots=True)
+class ExpertGroups:
+    """A router that lets a token choose among `kept` of `groups` equal groups of experts (DeepSeek-V3 technical report,
+    section 2.1.2: 4 of 8, so that it reaches 4 nodes at most)."""
 
-    q (1 - (1 - 1/q)^k), with q = min(domains, node_limit) where the router limits nodes (DeepSeek-V3
-    technical report, section 2.1.2). 8 domains, 8 copies: 5.25; the same without replacement among 256
+    groups: int
+    kept: int
+
+    def reachable(self, parts: Num) -> Num:
+        """Of so many equal parts of the experts, those that a token can reach: whole groups, or a share of each."""
+        count = np.asarray(parts, dtype=float)
+        return np.where(count > self.groups, count * self.kept / self.groups, np.minimum(count, self.kept))
+
+
+def expected_destinations(parts: Num, fan_out: int, groups: ExpertGroups | None = None) -> Array:
+    """Parts (ranks, or domains of ranks) that a token's `fan_out` copies reach when each picks one at random.
+
+    q (1 - (1 - 1/q)^k), q the parts within reach. 8 domains, 8 copies: 5.25; the same without replacement among 256
     experts is 5.29.
     """
-    q = np.asarray(domains, dtype=float)
-    if node_limit:
-        q = np.minimum(q, float(node_limit))
+    q = np.maximum(np.asarray(parts if groups is None else groups.reachable(parts), dtype=float), 1.0)
     reached: Array = q * (1.0 - (1.0 - 1.0 / q) ** fan_out)
     return reached

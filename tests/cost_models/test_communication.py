@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cost_models.communication import (
+    ExpertGroups,
     Network,
     Span,
     collective_seconds,
@@ -55,7 +56,7 @@ ROUND = Network(
 )
 
 
-def seconds(collective: Collective, payload: float, size: int, stride: int = 1, **more: int) -> float:
+def seconds(collective: Collective, payload: float, size: int, stride: int = 1, **more: object) -> float:
     return float(collective_seconds(collective, payload, Span(size, stride), ROUND, **more))
 
 
@@ -127,14 +128,18 @@ def test_all_to_all_crosses_with_all_but_its_node() -> None:
 
 def test_deduplicated_dispatch() -> None:
     # top-8 over 8 nodes: 8 (1 - (7/8)^8) = 5.251 nodes of 8 copies, 7/8 of them away:
-    # 5.251/8 x 7/8 x 1e9 / 5e9
+    # 5.251/8 x 7/8 x 1e9 / 5e9; inside, 64 (1 - (63/64)^8) = 7.573 ranks of 8 copies: 0.8 of 1e9 / 80e9, less
     nodes = 8 * (1 - (7 / 8) ** 8)
     assert float(expected_destinations(8.0, 8)) == pytest.approx(nodes) == pytest.approx(5.29, rel=0.01)
     # 7 peers inside, 7 nodes outside
     assert seconds(A2A, GB, 64, fan_out=8) == pytest.approx(nodes / 8 * 7 / 8 / 5 + 20e-6 + 77e-6 + 5e-6)
-    # at most 4 nodes: 4 (1 - (3/4)^8) = 3.6
-    assert float(expected_destinations(8.0, 8, node_limit=4)) == pytest.approx(4 * (1 - 0.75**8))
-    assert seconds(A2A, GB, 64, fan_out=8, node_limit=4) < seconds(A2A, GB, 64, fan_out=8)
+    # 4 of 8 groups: at most 4 nodes, 4 (1 - (3/4)^8) = 3.6; of 16 nodes half, of 2 all
+    limit = ExpertGroups(8, 4)
+    assert float(expected_destinations(8.0, 8, limit)) == pytest.approx(4 * (1 - 0.75**8))
+    assert [float(limit.reachable(parts)) for parts in (2, 4, 8, 16)] == [2, 4, 4, 8]
+    assert seconds(A2A, GB, 64, fan_out=8, groups=limit) < seconds(A2A, GB, 64, fan_out=8)
+    # in one node a token goes once to each of 5.251 ranks, 7/8 of them others: 5.251/8 x 7/8 x 1e9 / 80e9
+    assert seconds(A2A, GB, 8, fan_out=8) == pytest.approx(nodes / 8 * 7 / 8 / 80 + 2e-6 + 7e-6 + 5e-6)
 
 
 def test_neighbours_in_a_node_and_across() -> None:
