@@ -33,7 +33,7 @@ def expert_rows(at: Shard, style: Style, top_k: int) -> Num:
     no longer matters.
     """
     copies = at.sp_tokens * top_k * at.etp
-    return copies * (style.expert_capacity_factor or at.expert_load)
+    return copies * (style.expert_capacity_factor or at.load)
 
 
 class Router(Operator):
@@ -144,7 +144,7 @@ class _Exchange(Operator):
     def _exchange(
         self, at: Shard, style: Style, forward_bytes: float, backward_bytes: float
     ) -> tuple[Message, ...]:
-        sent: Num = at.sp_tokens * self.top_k * self.hidden * (style.expert_capacity_factor or at.expert_load)
+        sent: Num = at.sp_tokens * self.top_k * self.hidden * (style.expert_capacity_factor or at.load)
         fan_out = self.top_k if style.deduplicated_dispatch else 0
         rows = at.sp_tokens * self.top_k * self.hidden * at.etp
         etp = np.where(np.asarray(at.etp) > 1, rows * style.compute_bytes, 0.0)
@@ -192,13 +192,10 @@ class Combine(_Exchange):
 
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
         """The library weights the copies before it adds them up, and keeps both factors (its loop the copies twice);
-        a fused combine keeps nothing of its own, and torchtitan's the copies that it multiplies by their scores in fp32
-        (models/moe.py), which a compiler makes again from the compute dtype."""
-        copies = self._copies(at, style)
+        a fused combine keeps nothing of its own."""
         if not style.library:
-            wide = DtypeRole.FP32 if style.weighted_copies == 4.0 else DtypeRole.COMPUTE
-            kept = Tensor(f"{self.name}.outputs", copies, wide)
-            return (kept,) if style.weighted_copies else ()
+            return ()
+        copies = self._copies(at, style)
         return (
             Tensor(f"{self.name}.outputs", copies * (1.0 if style.grouped_experts else 2.0)),
             Tensor(f"{self.name}.weights", copies / self.hidden, DtypeRole.FP32),
