@@ -23,6 +23,11 @@ class Keys:
         self._asked.add(key)
         return self._values.get(key) not in (None, AUTO)
 
+    def is_auto(self, key: str) -> bool:
+        """Whether `auto` stands there."""
+        self._asked.add(key)
+        return self._values.get(key) == AUTO
+
     def inside(self, key: str) -> "Keys":
         """The mapping under a key; an absent one is empty. Raises BadInput where it is something else."""
         self._asked.add(key)
@@ -92,6 +97,12 @@ class Keys:
         """Those of the keys that stand there, dotted; they count as known."""
         self._asked.update(keys)
         return tuple(f"{self._path}{key}" for key in keys if key in self._values)
+
+    def unknown_names(self) -> Iterator[str]:
+        """Dotted keys that nobody asked for."""
+        yield from (f"{self._path}{key}" for key in self._values if key not in self._asked)
+        for keys in self._inside.values():
+            yield from keys.unknown_names()
 
     def unknown(self) -> Iterator[str]:
         """Dotted keys that nobody asked for, each with the known one that it may be."""

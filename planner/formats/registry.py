@@ -20,6 +20,12 @@ from planner.formats.recipes.write import write_bridge, write_nemo
 from planner.formats.settings import Beside, Settings
 from planner.formats.torchtitan.read import looks_like_torchtitan, read_torchtitan
 from planner.formats.torchtitan.write import write_torchtitan
+from planner.formats.tuning.read import (
+    looks_like_axolotl,
+    looks_like_llamafactory,
+    read_axolotl,
+    read_llamafactory,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,8 @@ FORMATS: Final[Mapping[str, Format]] = {
         read_accelerate,
         write_accelerate,
     ),
+    "llamafactory": Format("LLaMA-Factory YAML (0.9)", looks_like_llamafactory, read_llamafactory),
+    "axolotl": Format("axolotl YAML (0.21)", looks_like_axolotl, read_axolotl),
 }
 
 

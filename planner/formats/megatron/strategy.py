@@ -3,9 +3,10 @@
 import re
 from typing import Any, Final
 
+from cost_models.engines import even_stages
 from cost_models.engines.megatron_fsdp import STRATEGIES
 from cost_models.errors import BadInput
-from cost_models.specs.strategy import StrategyRequest
+from cost_models.specs.strategy import StrategyRequest, divisors
 from planner.formats.megatron.arguments import Arguments
 
 _GROUP: Final = re.compile(r"\(([^()]*)\)\*(\d+)")
@@ -91,8 +92,9 @@ def read_stages(arguments: Arguments, num_layers: int, pp: int) -> tuple[int, ..
     total, parts = num_layers + extra_first + extra_last, pp * chunks
     if total % parts:
         raise BadInput(
-            f"{total} layers (embedding and loss counted where asked) are not divisible by {parts} virtual stages; "
-            "change --num-layers or the pipeline sizes",
+            f"{total} layers (embedding and loss counted where asked) are not divisible by {parts} virtual stages; use "
+            f"{_listed(total)} of them, or cut unevenly with --pipeline-model-parallel-layout, as in "
+            f"{'+'.join(map(str, even_stages(num_layers, min(parts, num_layers))))}",
             pointer="/num-layers",
         )
     sizes = [total // parts] * parts
@@ -122,10 +124,17 @@ def _chunks(arguments: Arguments, num_layers: int, pp: int) -> int:
     ) / pp
     if rank_layers % each:
         raise BadInput(
-            f"{rank_layers:g} layers of a pipeline rank are not divisible by --{given[0]} {each}",
+            f"{rank_layers:g} layers of a pipeline rank are not divisible by --{given[0]} {each}; use "
+            f"{_listed(int(rank_layers))}",
             pointer=f"/{given[0]}",
         )
     return int(rank_layers // each)
+
+
+def _listed(layers: int) -> str:
+    """`1, 2 or 23`: the numbers that divide so many layers."""
+    *head, last = (str(d) for d in divisors(layers))
+    return f"{', '.join(head)} or {last}" if head else last
 
 
 def _uneven_ends(num_layers: int, pp: int, chunks: int, first: int, last: int) -> tuple[int, ...]:
