@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from planner.sizing.size import SizeReport
 
 DAY_S: Final = 86_400.0
-WORDS: Final = {"fewest": "fewest in time", "fewest_that_fit": "fewest that fit", "cheapest": "cheapest here"}
+SIGNS: Final = {"fewest": "*", "fewest_that_fit": "+", "cheapest": "$"}
+LEGEND: Final = (
+    "* fewest that meet the deadline, + fewest that hold it at all, $ cheapest in the table that will do"
+)
 
 
 def show_size(report: "SizeReport") -> None:
@@ -27,6 +30,8 @@ def show_size(report: "SizeReport") -> None:
     )
     for cluster, rows in groupby(report.rows, key=lambda row: row.cluster):
         _show_cluster(console, cluster, list(rows))
+    if any(row.marks for row in report.rows):
+        console.print(f"\n[dim]{LEGEND}[/dim]")
     for line in _answers(report):
         console.print(line)
     for warning in report.warnings:
@@ -39,40 +44,49 @@ def show_size(report: "SizeReport") -> None:
 
 def _show_cluster(console: Console, cluster: str, rows: Sequence["SizeRow"]) -> None:
     shown = [row for row in rows if row.has_plan]
-    right = ("devices", "step", "MFU", "tokens a day", "days", "goodput", "cost USD", "energy MWh")
-    made = table(*right, "on device", "plan", "", right=right)
+    is_priced = any(row.values["cost_usd"] is not None for row in shown)
+    money = ("USD",) if is_priced else ()
+    right = ("devices", "step", "MFU", "tokens/day", "days", "goodput", *money, "MWh", "on device")
+    made = table("", *right, "plan", right=right)
     for row in shown:
-        made.add_row(*_cells(row))
+        made.add_row(*_cells(row, is_priced))
     if shown:
         print_table(console, made, plain(cluster))
     else:
         console.print(f"\n[bold]{plain(cluster)}[/bold]")
-    for status, group in groupby(
-        [row for row in rows if not row.has_plan],
-        key=lambda r: (r.values["rule"], r.values["detail"] if r.values["status"] == "refused" else ""),
-    ):
+    for why, group in groupby([row for row in rows if not row.has_plan], key=_why):
         counts = ", ".join(f"{row.devices:,}" for row in group)
-        console.print(f"[dim]{counts} devices: {plain(': '.join(part for part in status if part))}[/dim]")
+        console.print(f"[dim]{counts} devices: {plain(why)}[/dim]")
 
 
-def _cells(row: "SizeRow") -> tuple[str, ...]:
+def _why(row: "SizeRow") -> str:
+    """Why a row has no plan: the rule, and the sentence where the job itself is refused."""
+    rule = str(row.values["rule"]).replace("_", " ")
+    return f"{rule}: {row.values['detail']}" if row.values["status"] == "refused" else rule
+
+
+def _cells(row: "SizeRow", is_priced: bool) -> tuple[str, ...]:
     values = row.values
-    days = f"{values['days']:,.4g}"
     style = {True: "green", False: "red", None: "default"}[values["meets_deadline"]]
-    words = [WORDS[mark] for mark in row.marks] + ([row.note] if row.note else [])
+    cost = values["cost_usd"]
+    note = f" [dim]({plain(row.note)})[/dim]" if row.note else ""
     return (
+        "".join(SIGNS[mark] for mark in row.marks),
         f"{row.devices:,}",
         format_seconds(values["step_s"]),
         f"{values['mfu']:.1%}",
         format_count(values["tokens_per_day"]),
-        f"[{style}]{days}[/{style}]",
+        f"[{style}]{_short(values['days'])}[/{style}]",
         f"{values['goodput']:.1%}",
-        "" if values["cost_usd"] is None else f"{values['cost_usd']:,.0f}",
-        f"{values['energy_kwh'] / 1000:,.4g}",
+        *(("" if cost is None else _short(cost),) if is_priced else ()),
+        _short(values["energy_kwh"] / 1000),
         format_bytes(values["device_used_bytes"]),
-        plain(_degrees(values["strategy"])),
-        plain(", ".join(words)),
+        plain(_degrees(values["strategy"])) + note,
     )
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10_000 else f"{value:,.4g}"
 
 
 def _degrees(strategy: str) -> str:
@@ -87,12 +101,10 @@ def _degrees(strategy: str) -> str:
 
 def _answers(report: "SizeReport") -> list[str]:
     """One sentence a proved mark."""
-    lines = []
-    for proof in report.proofs:
-        lines.append(_sentence(proof))
+    lines = [_sentence(proof) for proof in report.proofs]
     if not report.is_yes:
         lines.append("[bold red]nothing in the table will do[/bold red]; allow more days, or more devices")
-    return ["", *lines] if lines else []
+    return lines
 
 
 def _sentence(proof: Any) -> str:
@@ -105,4 +117,5 @@ def _sentence(proof: Any) -> str:
         if bound == value
         else f"counts from {bound:,} are not ruled out, time ran out"
     )
-    return f"{plain(proof['cluster'])}: {value:,} devices are the fewest that {what}; {sure}"
+    subject = "1 device is" if value == 1 else f"{value:,} devices are"
+    return f"{plain(proof['cluster'])}: {subject} the fewest that {what}; {sure}"
