@@ -35,7 +35,7 @@ help:
 	@echo "make accuracy   predict the published runs; writes docs/accuracy.md, docs/collectives.md"
 	@echo "make coverage   read every counted config and write docs/model_coverage.md"
 	@echo "make oracle     predicted memory beside torch's own tracker; writes docs/torch_oracle.md"
-	@echo "make calibrate  the same, after fitting the scales in profiles/efficiency to them"
+	@echo "make calibrate  the same, after fitting the constants in profiles/ to them"
 	@echo "make clean  remove .venv and every cache"
 
 demo: $(VENV)/.stamp-core
@@ -77,7 +77,7 @@ oracle: $(VENV)/.stamp-test
 	$(BIN)/python -m planner.executor.oracle docs/torch_oracle.md
 
 calibrate: $(VENV)/.stamp-test
-	$(BIN)/python -m planner.validation --write-scales
+	$(BIN)/python -m planner.validation --write
 
 clean:
 	rm -rf $(VENV) build dist .*_cache .hypothesis

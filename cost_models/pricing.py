@@ -4,7 +4,6 @@ Layers see a mesh only through (tp, cp, ep, etp, sp, micro-batch) and the placem
 messages are counted and priced once per distinct point and spread to the meshes afterwards.
 """
 
-from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -273,16 +272,9 @@ class Pricer:
                 backward[0] += each
                 if waits:
                     weight[0] += each
-        shared = Counter(
-            (m.overlap_class, m.phase) for m in walk.messages if m.overlap_class == "ep_dispatch"
-        )
-        for index, message in enumerate(walk.messages):
-            window = kernel_s[list(walk.message_windows[index])].sum(0) / max(
-                shared[message.overlap_class, message.phase], 1
-            )
-            shown = self._shown(message.overlap_class, message_s[index], window)
-            if message.overlap_class == "ep_dispatch":
-                shown = shown + self.efficiency.exchange_s
+        for index, (message, shown) in enumerate(
+            zip(walk.messages, self._messages_shown(walk, kernel_s, message_s), strict=True)
+        ):
             cause = _CAUSE_OF_AXIS[message.axis]
             if message.phase is Phase.FORWARD:
                 forward[cause] += shown
@@ -295,6 +287,19 @@ class Pricer:
                 if message.phase is Phase.WEIGHT_GRADIENT:
                     weight[cause] += shown
         return forward, backward + base, weight, base, spared
+
+    def _messages_shown(self, walk: LayerWalk, kernel_s: Array, message_s: Array) -> list[Array]:
+        """Seconds of each message that show; exchanges of experts share their window and pay the host's part."""
+        exchange = "ep_dispatch"
+        phases = [message.phase for message in walk.messages if message.overlap_class == exchange]
+        found = []
+        for message, alone_s, kernels in zip(walk.messages, message_s, walk.message_windows, strict=True):
+            window = kernel_s[list(kernels)].sum(0)
+            if message.overlap_class == exchange:
+                window = window / phases.count(message.phase)
+            shown = self._shown(message.overlap_class, alone_s, window)
+            found.append(shown + self.efficiency.exchange_s if message.overlap_class == exchange else shown)
+        return found
 
     def _shown(self, overlap_class: str, seconds: Array, window_s: Array) -> Array:
         """Seconds of a message that show: at most its class's share of the kernels beside it hides the rest."""

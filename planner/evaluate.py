@@ -18,8 +18,9 @@ from cost_models.rows import model_rows
 from cost_models.schedule import stage_table
 from cost_models.specs.strategy import Strategy, StrategyRequest
 from cost_models.step import StepCosts, step_costs, virtual_stage
+from planner.intervals import step_interval
 from planner.plan import BREAKDOWN_CAUSES, MemoryPrediction, Prediction, StageMemory
-from planner.provenance import interval, provenance
+from planner.provenance import provenance
 from planner.situation import Situation
 from planner.warnings import collect_warnings
 
@@ -112,7 +113,7 @@ def predict(context: Context, strategy: Strategy, mesh: MeshCosts) -> Prediction
     rank, breakdown, recompute_s = _breakdown(mesh, strategy, costs)
     devices = situation.cluster.num_devices
     flops_rate = context.model_flops / (costs.step_s * devices)
-    low, high = interval(costs.step_s, situation)
+    low, high = step_interval(costs.step_s, breakdown, situation)
     tokens = job.tokens_per_step
     return Prediction(
         fits=found != "does_not_fit",
@@ -132,7 +133,7 @@ def predict(context: Context, strategy: Strategy, mesh: MeshCosts) -> Prediction
         strategy=strategy,
         parameters=context.parameters,
         active_parameters=context.active_parameters,
-        provenance=provenance(context.pricer),
+        provenance=provenance(situation, context.pricer),
         assumed=situation.model.assumed,
         options=option_values(situation.engine, job),
         engine=f"{situation.engine.name}@{situation.engine.version}",

@@ -1,27 +1,12 @@
-"""What a prediction rests on, and how far off it may be."""
-
-import math
+"""What a prediction rests on."""
 
 from cost_models.pricing import Pricer
+from cost_models.roofline.generations import AUTOMATIC
 from planner.situation import Situation
 
-STEP_LOG_SIGMA = 0.18
-"""[Empirical] standard deviation of log(measured / predicted) step time whose 90 % interval covers 90 % of the core
-runs of sources that were left out of the fit (planner.validation.calibrate.step_log_sigma; docs/accuracy.md)."""
 
-NORMAL_95 = 1.6448536269514722
-
-
-def interval(step_s: float, situation: Situation) -> tuple[float, float]:
-    """The 90 % interval of a step time, symmetric in the logarithm; wider for mixtures of experts, whose software
-    generations differ by up to a factor of two."""
-    sigma = STEP_LOG_SIGMA * (1.5 if situation.model.is_moe else 1.0)
-    factor = math.exp(NORMAL_95 * sigma)
-    return step_s / factor, step_s * factor
-
-
-def provenance(pricer: Pricer) -> dict[str, str]:
-    """measured, fitted or datasheet for each kind of number."""
+def provenance(situation: Situation, pricer: Pricer) -> dict[str, str]:
+    """measured, fitted or datasheet for each kind of number, and the software generation of the compute times."""
     device = pricer.cluster.device
     return {
         "compute": pricer.efficiency.kind,
@@ -29,4 +14,11 @@ def provenance(pricer: Pricer) -> dict[str, str]:
         "memory": "derived",
         "device_capacity": device.capacity_bytes.kind,
         "device_bandwidth": device.memory_bytes_per_s.kind,
+        "software_generation": _generation(situation),
     }
+
+
+def _generation(situation: Situation) -> str:
+    """The generation's name; told apart where nobody asked for it."""
+    name = situation.generation.name
+    return f"{name} (current)" if situation.engine.options.generation == AUTOMATIC else name

@@ -9,7 +9,7 @@ from cost_models.engines import Engine, Facts, find_engine
 from cost_models.fine_tuning import fine_tuned
 from cost_models.profiles import cluster_from_spec, load_preset, model_config
 from cost_models.readers import Reader, read_model
-from cost_models.roofline import Efficiency, load_efficiency
+from cost_models.roofline import Efficiency, Generation, efficiency_of, load_generation
 from cost_models.rows import step_model_flops
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.counts import ParameterCounts, count_parameters
@@ -43,9 +43,15 @@ class Situation:
         return Facts(self.model, self.cluster, self.job)
 
     @cached_property
+    def generation(self) -> Generation:
+        """The software generation that prices the step."""
+        engine = self.engine
+        return load_generation(engine.options.generation, engine.name, engine.version)
+
+    @cached_property
     def efficiency(self) -> Efficiency:
-        """Efficiency curves of the cluster's device."""
-        return load_efficiency(self.cluster.device.architecture)
+        """Efficiency curves of the cluster's device under the software generation."""
+        return efficiency_of(self.cluster.device, self.generation)
 
     @cached_property
     def network(self) -> Network:

@@ -54,16 +54,20 @@ class Conv2d(Operator):
 
     def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
         """As an implicit GEMM of positions x out channels x (in channels x kernel^2); its input gradient is a
-        convolution of the output gradient, positions x in channels x (out channels x kernel^2)."""
+        convolution of the output gradient, positions x in channels x (out channels x kernel^2). Images need none."""
         m, n = positions(at, self.downsample), float(self.out_channels)
         k = self.in_channels / self.groups * self.kernel_size**2
         flops = 2.0 * m * n * k
         moved = (self.elements_in(at) + self.elements_out(at) + n * k) * style.compute_bytes
         convolution = KernelKind.CONVOLUTION
+        forward = Kernel(Phase.FORWARD, convolution, flops, moved, m, n, k)
+        weight = Kernel(Phase.WEIGHT_GRADIENT, convolution, flops, moved, k, n, m)
+        if self.downsample == self.stride:  # reads the image
+            return forward, weight
         return (
-            Kernel(Phase.FORWARD, convolution, flops, moved, m, n, k),
+            forward,
             Kernel(Phase.INPUT_GRADIENT, convolution, flops, moved, *self._backward_shape(m)),
-            Kernel(Phase.WEIGHT_GRADIENT, convolution, flops, moved, k, n, m),
+            weight,
         )
 
     def _backward_shape(self, rows: Num) -> tuple[Num, Num, Num]:

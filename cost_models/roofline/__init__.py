@@ -9,6 +9,13 @@ from cost_models.roofline.efficiency import (
     load_efficiency,
     read_efficiency,
 )
+from cost_models.roofline.generations import (
+    Generation,
+    Uncertainty,
+    efficiency_of,
+    load_generation,
+    load_uncertainty,
+)
 from cost_models.roofline.kernel_table import KernelTable, RowGroup, stack_kernels
 from cost_models.roofline.price import gemm_efficiency, kernel_seconds, optimizer_seconds, precision_of
 
@@ -16,13 +23,18 @@ __all__ = [
     "AttentionCurve",
     "Efficiency",
     "GemmCurve",
+    "Generation",
     "KernelTable",
     "RowGroup",
     "Scale",
+    "Uncertainty",
     "efficiency_from_file",
+    "efficiency_of",
     "gemm_efficiency",
     "kernel_seconds",
     "load_efficiency",
+    "load_generation",
+    "load_uncertainty",
     "optimizer_seconds",
     "precision_of",
     "read_efficiency",

@@ -48,6 +48,8 @@ class Scale:
     memory: float = 1.0
     narrow: float = 1.0  # matrix multiplication in fp8 and fp4
     flash2: float = 1.0  # FlashAttention 1 and 2 over the kernels that the attention curves describe
+    grouped: float = 1.0  # grouped products of experts, on top of the others
+    convolution: float = 1.0  # convolutions, instead of `matmul`
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class Efficiency:
     group_s: float
     quantisation_traffic: float
     scale: Scale
+    exchange_s: float = 0.0  # host work and waiting of one exchange of experts' tokens
+    sustained: float = 1.0  # share of the boost clock that matrix products keep under the board's power limit
 
     def curve(self, precision: str) -> GemmCurve:
         """The GEMM curve of a precision; refuses one that the architecture has none for."""
@@ -137,7 +141,9 @@ def efficiency_from_file(file: EfficiencyFile) -> Efficiency:
 def _scale(figures: ComputeScale) -> Scale:
     narrow = 1.0 if figures.narrow is None else figures.narrow.value
     flash2 = 1.0 if figures.flash2 is None else figures.flash2.value
-    return Scale(figures.matmul.value, figures.attention.value, figures.memory.value, narrow, flash2)
+    convolution = 1.0 if figures.convolution is None else figures.convolution.value
+    rates = (figures.matmul.value, figures.attention.value, figures.memory.value, narrow, flash2)
+    return Scale(*rates, convolution=convolution)
 
 
 def _curve(figures: GemmFigures) -> GemmCurve:

@@ -3,6 +3,7 @@
 Roofline (Williams, Waterman, Patterson 2009): t = max(FLOP / (peak * e), bytes / (bandwidth * e)) + launch.
 """
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -38,6 +39,15 @@ about halves the head's time in public training logs."""
 MISALIGNED_BATCH_SHARE: Final = 0.08
 """[Empirical] the same for batched products, whose operands start between words: heads 150 wide made each FLOP of
 the 80-layer models of BigScience's 176B prequel (profiles/published, bloom) 1.26 times as slow as heads of 144."""
+
+CONVOLUTION_TILE: Final = 64.0
+"""Output tile at which small channels are padded: cuDNN has implicit-GEMM kernels down to 64 wide, and splits the long
+reduction of weight gradients over idle units."""
+
+TF32: Final = Precision.TF32.value
+NCHW_SHARE: Final = 0.65
+"""[Empirical] rate of tf32 convolutions, which run on tensors laid out NCHW and transpose them, over channels-last
+ones: ResNet-50 on A100 (profiles/published, dle)."""
 
 _BATCHED: Final = frozenset({KernelKind.GEMM, KernelKind.GROUPED_GEMM})
 
@@ -140,15 +150,19 @@ def _compute_seconds(
         reached = min(1.0, curve.max_efficiency * scale.attention) * head_fill
         return flops * (keys + curve.half_keys) / (keys * reached * peak)
     gemm = efficiency.curve(used)
+    if kind is KernelKind.CONVOLUTION:
+        gemm = replace(gemm, tile_m=CONVOLUTION_TILE, tile_n=CONVOLUTION_TILE, wave_strength=0.0)
     factor = {
-        KernelKind.GROUPED_GEMM: efficiency.grouped_gemm,
+        KernelKind.GROUPED_GEMM: efficiency.grouped_gemm * scale.grouped,
         KernelKind.CONVOLUTION: efficiency.convolution,
     }
     batch = np.maximum(table.count[rows], SMALLEST) if kind in _BATCHED else 1.0
     units = device.compute_units.value
     reached = gemm_efficiency(table.m[rows], table.n[rows], table.k[rows], gemm, units, batch)
     fitted = scale.narrow if used in NARROW_BYTES else scale.matmul
-    share = reached * (factor.get(kind, 1.0) * fitted)
+    if kind is KernelKind.CONVOLUTION:
+        fitted = scale.convolution * (NCHW_SHARE if used == TF32 else 1.0)
+    share = reached * (factor.get(kind, 1.0) * fitted * efficiency.sustained)
     if kind is KernelKind.GEMM:
         odd = (table.n[rows] % ALIGNED_ELEMENTS != 0.0) | (table.k[rows] % ALIGNED_ELEMENTS != 0.0)
         slow = np.where(batch > 1.0, MISALIGNED_BATCH_SHARE, MISALIGNED_SHARE)

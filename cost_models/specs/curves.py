@@ -17,7 +17,7 @@ class CurveFigure(Frozen):
     """One number of a curve; a `fraction` is of a datasheet peak, a `ratio` compares two rates or times."""
 
     value: float = Field(ge=0)
-    unit: Literal["fraction", "ratio", "elements", "bytes", "s"]
+    unit: Literal["fraction", "ratio", "elements", "bytes", "s", "W/(flop/s)"]
     kind: FigureKind
     source: str = Field(min_length=1)
 
@@ -91,6 +91,8 @@ class ComputeScale(Frozen):
     """Matrix multiplication in fp8 and fp4, whose clocks under load differ; 1 where it is absent."""
     flash2: CurveFigure | None = None
     """FlashAttention 1 and 2 over the kernels that the attention figures describe; 1 where it is absent."""
+    convolution: CurveFigure | None = None
+    """Convolutions, which take it instead of `matmul`; 1 where it is absent."""
 
 
 class EfficiencyFile(CurveFile):

@@ -1,6 +1,6 @@
-"""`python -m planner.validation [--write-scales]`: fit, and write docs/accuracy.md from the published runs.
+"""`python -m planner.validation [--write]`: fit, and write docs/accuracy.md from the published runs.
 
-Without the option the scales in the profiles stay as they are and only the page is written.
+Without the option the constants in the profiles stay as they are and only the page is written.
 """
 
 import sys
@@ -8,24 +8,24 @@ from pathlib import Path
 
 from cost_models.profiles import profiles_root
 from planner.validation import validate_file
-from planner.validation.calibrate import calibrate, write_scales
+from planner.validation.calibrate import calibrate, write_calibration
 from planner.validation.documents import accuracy_page
 from planner.validation.routing import fit_routing
 from planner.validation.test_page import test_section
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page, and the scales if asked; the page describes the scales that were written."""
+    """Write the page, and the constants if asked; the page describes the constants that were written."""
     runs = profiles_root() / "published" / "runs.csv"
     report = validate_file(runs)
-    fits = calibrate(report.outcomes)
-    if "--write-scales" in arguments:
-        write_scales(fits)
+    found = calibrate(report.outcomes)
+    if "--write" in arguments:
+        write_calibration(found)
         report = validate_file(runs)
     tests = profiles_root() / "published" / "megatron_ci.json"
     section = test_section(validate_file(tests), fit_routing(tests))
     page = Path(profiles_root()).parent / "docs" / "accuracy.md"
-    page.write_text(accuracy_page(report, fits, section), encoding="utf-8")
+    page.write_text(accuracy_page(report, found, section), encoding="utf-8")
     return 0
 
 

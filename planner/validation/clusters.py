@@ -37,6 +37,7 @@ VARIANTS: Final[dict[str, dict[str, Any]]] = {
     "H100-96GB": {
         "capacity_bytes": (102.0e9, "bytes", "the run's table: H100 with 96 GB of HBM2e"),
         "memory_bytes_per_s": (2.4e12, "bytes/s", "the run's table: HBM2e at 2.4 TB/s"),
+        "power_w": (500.0, "W", "the run's table: limited to 500 W"),
     },
 }
 """Devices that differ from their preset's in the named figures."""

@@ -30,6 +30,7 @@ class Framework:
     options: Options = field(default_factory=dict)
     nearest: str = ""
     zero: int | None = None  # the stage of the framework's recipes, where a row names none
+    generation: str = "auto"  # whose constants price it (profiles/calibration/generations.toml)
 
 
 _NO_OVERLAP: Final[Options] = {"engine.overlap_grad_reduce": False, "engine.overlap_param_gather": False}
@@ -56,6 +57,9 @@ _BRIDGE_FP8: Final[Options] = {"engine.fp8_param_gather": True}
 """Bridge's fp8 recipes: parameters are fp8 themselves; transposed copies live for an iteration
 (fp8_param_gather, disable_parameter_transpose_cache)."""
 
+EAGER: Final = "bridge-eager"
+"""Generation of mixtures in Megatron-Bridge whose row names neither CUDA graphs nor a fused dispatcher."""
+
 _MEGATRON_2022: Final[Options] = {
     **_NO_OVERLAP,
     "engine.gradient_accumulation_fusion": False,
@@ -65,6 +69,13 @@ _MEGATRON_2022: Final[Options] = {
 """Megatron-LM before FlashAttention: scores materialised in a fused softmax, gradients reduced after backward."""
 
 _FLASH2: Final[Options] = {"engine.attention": "flash2"}
+
+_INTERNEVO: Final[Options] = {
+    **_FLASH2,
+    "engine.grad_dtype": "bf16",
+    "engine.overlap_param_gather": False,
+}
+"""InternEvo reduces gradients in the dtype of its parameters, and sends parameters round after the step."""
 
 _FOUNDRY: Final[Options] = {**_FLASH2, "engine.compile": True, "engine.fused_cross_entropy": True}
 """llm-foundry 2023: FlashAttention 1 and 2 with their fused cross entropy, low-precision norms."""
@@ -76,30 +87,35 @@ _TRAINER: Final[Options] = {**_FLASH2, "engine.modules": "transformers"}
 """The transformers library's Trainer: its own modules; Qwen's finetuning script takes ZeRO-3."""
 
 FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
-    ("SimuMax fork", Framework("megatron", _SIMUMAX)),
-    ("Megatron-Bridge", Framework("megatron", _BRIDGE)),
+    ("SimuMax fork", Framework("megatron", _SIMUMAX, generation="simumax-2025")),
+    ("Megatron-Bridge / NeMo 25", Framework("megatron", _BRIDGE, generation="nemo-2025")),
+    ("Megatron-Bridge", Framework("megatron", _BRIDGE, generation="bridge-2026")),
     (
         "Megatron-DeepSpeed",
-        Framework("deepspeed", _MEGATRON_DEEPSPEED),
+        Framework("deepspeed", _MEGATRON_DEEPSPEED, generation="megatron-deepspeed-2022"),
     ),
-    ("Megatron-LM 2022", Framework("megatron", _MEGATRON_2022)),
-    ("Megatron-LM 2021", Framework("megatron", _MEGATRON_2022)),
-    ("Megatron-Core CI", Framework("megatron", _NO_OVERLAP)),
-    ("NeMo", Framework("megatron", _BRIDGE)),
+    ("Megatron-LM 2022", Framework("megatron", _MEGATRON_2022, generation="megatron-2022")),
+    ("Megatron-LM 2021", Framework("megatron", _MEGATRON_2022, generation="megatron-2022")),
+    ("Megatron-Core CI", Framework("megatron", _NO_OVERLAP, generation="megatron-2025")),
+    ("NeMo 24", Framework("megatron", _BRIDGE, generation="nemo-2024")),
+    ("NeMo", Framework("megatron", _BRIDGE, generation="nemo-2025")),
     ("MaxText", Framework("", nearest="engine MaxText")),
     ("Pax", Framework("", nearest="engine PaxML")),
-    ("ModelZoo", Framework("megatron", _BRIDGE)),
-    ("Megatron", Framework("megatron", {"engine.tp_comm_overlap": True})),
-    ("MegaScale", Framework("megatron")),
+    ("ModelZoo", Framework("megatron", _BRIDGE, generation="megatron-2025")),
+    ("Megatron", Framework("megatron", {"engine.tp_comm_overlap": True}, generation="megatron-2025")),
+    ("MegaScale", Framework("megatron", generation="megatron-2025")),
     ("torchtitan", Framework("torchtitan", _FLASH2)),
     ("HF Trainer + DeepSpeed", Framework("deepspeed", _TRAINER, zero=3)),
     ("fms-fsdp", Framework("fsdp2", {**_FLASH2, "engine.compile": True})),
     ("llm-foundry", Framework("fsdp1", _FOUNDRY)),
-    ("InternEvo", Framework("megatron", _FLASH2, "InternEvo with ZeRO-1 as megatron")),
+    (
+        "InternEvo",
+        Framework("megatron", _INTERNEVO, "InternEvo with ZeRO-1 as megatron", generation="internevo-2023"),
+    ),
     ("torchtune", Framework(TORCHTUNE)),
     ("litgpt thunder", Framework(LITGPT, nearest="what Thunder keeps, with nvFuser, as eager modules")),
     ("litgpt", Framework(LITGPT)),
-    ("PyTorch DDP", Framework("ddp", {"engine.compile": True})),
+    ("PyTorch DDP", Framework("ddp", {"engine.compile": True}, generation="examples-2020")),
 )
 """First match of the framework's name wins."""
 
@@ -162,12 +178,13 @@ def optimizer_of(run: Run) -> Optimizer:
 
 def options_of(run: Run, framework: Framework) -> dict[str, Scalar]:
     """Options of the framework's recipes, then what the row's own words say."""
-    options = dict(framework.options)
+    options = {"engine.generation": framework.generation, **framework.options}
     notes, hint = run.text("notes"), run.text("recompute_hint")
     words = f"{notes}; {hint}"
     if framework.engine == "megatron":
         if run.text("precision").lower().startswith("fp16"):
-            options |= _MEGATRON_2022  # fp16 runs of Megatron-LM predate FlashAttention
+            # fp16 runs of Megatron-LM predate FlashAttention
+            options |= {**_MEGATRON_2022, "engine.generation": "megatron-2022"}
         if "fp32 grad" in words:
             options["engine.grad_dtype"] = "fp32"
         if "unfused attention" in words:
@@ -197,6 +214,8 @@ def _moe_options(run: Run, words: str) -> dict[str, Scalar]:
         return {}
     found: dict[str, Scalar] = {}
     lower = f"{words} {run.text('framework')}".lower()
+    if "bridge" in lower and not any(word in lower for word in ("hybridep", "deepep", "cuda_graph", "nemo")):
+        found["engine.generation"] = EAGER
     for dispatcher in ("hybridep", "deepep"):
         if dispatcher in lower:
             found["job.moe_dispatcher"] = dispatcher

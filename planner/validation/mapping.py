@@ -37,6 +37,9 @@ SHARDED: Final = ("fsdp2", "fsdp1", "torchtitan")
 ASSUMED: Final[Mapping[str, str]] = {"n_gpus": "assumed_devices", "gpu": "assumed_gpu"}
 """Cells of a test run that are assumed where the cell beside them says so."""
 
+OPTIMIZER_SHARDS: Final = re.compile(r"zero1=(\d+)")
+"""Ranks that optimizer states are divided over, where they are fewer than the data-parallel ones (InternEvo)."""
+
 SCOPES: Final = re.compile(r"^selective:([a-z_+]+)$")
 
 
@@ -62,10 +65,10 @@ class Case:
         return self.situation.cluster.device.architecture
 
     @property
-    def is_fit(self) -> bool:
-        """Whether constants may be fitted to the run: core, a plain transformer, every knob stated, not a variant."""
+    def may_fit(self) -> bool:
+        """Whether constants may be fitted to the run: core, every knob stated, the device as in its catalog."""
         usual = "not stated" not in self.run.text("gpu") and "96GB" not in self.run.text("gpu")
-        return self.run.is_core and self.run.is_dense and not self.assumed and usual
+        return self.run.is_core and not self.assumed and usual
 
 
 def case_of(run: Run) -> Case:
@@ -150,6 +153,9 @@ def _strategy(run: Run, framework: Framework) -> tuple[StrategyRequest, tuple[st
     }
     if "offload" in run.text("zero_stage").lower():
         values["offload"] = "parameters"
+    shards = OPTIMIZER_SHARDS.search(run.text("zero_stage"))
+    if shards and values["dp"] % int(shards[1]) == 0:
+        values |= {"dp_shard": int(shards[1]), "dp_replicate": values["dp"] // int(shards[1])}
     if run.text("sequence_parallel"):
         values["sp"] = run.text("sequence_parallel") == "true" and axes["tp"] > 1
     elif axes["tp"] > 1:

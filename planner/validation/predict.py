@@ -1,12 +1,11 @@
-"""Predict cases, under the curves of the profiles or under scales that a fit tries."""
+"""Predict cases, under the curves of the profiles or under those that a fit tries."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cost_models.errors import BadInput
 from cost_models.mesh import batch_of, mesh_key
 from cost_models.mesh_costs import batch_rules, mesh_costs
-from cost_models.roofline import Scale
+from cost_models.roofline import Efficiency
 from planner.evaluate import Context, complete_legal, predict
 from planner.plan import Prediction
 from planner.validation.mapping import Case, case_of
@@ -79,12 +78,10 @@ def of_run(outcome: Outcome, run: Run) -> Outcome:
     return replace(outcome, run=run, case=replace(outcome.case, run=run) if outcome.case else None)
 
 
-def predict_case(case: Case, scales: Mapping[str, Scale] | None = None) -> Prediction:
-    """The prediction of a case; `scales` replaces the fitted scale of the curves by architecture."""
+def predict_case(case: Case, efficiency: Efficiency | None = None) -> Prediction:
+    """The prediction of a case; `efficiency` stands for the curves of its device and generation, as a fit tries."""
     context = Context.of(case.situation)
-    scale = (scales or {}).get(case.architecture)
-    if scale is not None:
-        efficiency = replace(context.pricer.efficiency, scale=scale)
+    if efficiency is not None:
         context = replace(context, pricer=replace(context.pricer, efficiency=efficiency))
     strategy = complete_legal(context, case.strategy)
     batch = batch_of([strategy], mesh_key(strategy))

@@ -1,10 +1,11 @@
 """The answer of `planner validate`: every row with both numbers, and the errors by source and in all."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
 from planner.validation.predict import Outcome
+from planner.validation.ranking import grouped, ranking
 from planner.validation.test_scores import tests_json
 
 Errors = tuple[float, ...]
@@ -112,59 +113,9 @@ def within_interval(outcomes: Iterable[Outcome]) -> float | None:
     return fmean(inside) if inside else None
 
 
-def ranking(outcomes: Sequence[Outcome]) -> dict[str, object]:
-    """How well predictions order the layouts of one question (same source, model, GPUs and batch).
-
-    `kendall_tau` is the mean over groups of (concordant - discordant) / pairs, ties of either left out; `regret` the
-    mean of what the layout predicted fastest took over the fastest measured one, less 1.
-    """
-    taus, regrets = [], []
-    for rows in grouped(outcomes, _question).values():
-        pairs = [(o.step_s, o.run.step_s) for o in rows if o.step_s and o.run.step_s]
-        if len(pairs) < MIN_LAYOUTS:
-            continue
-        tau = kendall_tau([(p, m) for p, m in pairs if p and m])
-        chosen = min(pairs, key=lambda pair: pair[0] or 0.0)[1] or 0.0
-        regrets.append(chosen / min(m for _, m in pairs if m) - 1.0)
-        taus += [tau] if tau is not None else []
-    return {
-        "groups": len(regrets),
-        "kendall_tau": fmean(taus) if taus else None,
-        "regret": fmean(regrets) if regrets else None,
-    }
-
-
-MIN_LAYOUTS = 3
-"""Fewest layouts of one question that are worth ordering."""
-
-
-def kendall_tau(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Kendall's tau of (predicted, measured), ties left out; None where every pair ties."""
-    signs = [
-        (first[0] - second[0]) * (first[1] - second[1])
-        for index, first in enumerate(pairs)
-        for second in pairs[index + 1 :]
-    ]
-    agree, differ = sum(sign > 0 for sign in signs), sum(sign < 0 for sign in signs)
-    return (agree - differ) / (agree + differ) if agree + differ else None
-
-
-def grouped(outcomes: Iterable[Outcome], key: Callable[[Outcome], str]) -> dict[str, list[Outcome]]:
-    """Outcomes by a key, keys in order."""
-    found: dict[str, list[Outcome]] = {}
-    for outcome in outcomes:
-        found.setdefault(key(outcome), []).append(outcome)
-    return dict(sorted(found.items()))
-
-
 def _source(outcome: Outcome) -> str:
     return outcome.run.source
 
 
 def _kind(outcome: Outcome) -> str:
     return outcome.run.text("kind", "dense")
-
-
-def _question(outcome: Outcome) -> str:
-    columns = ("model", "gpu", "n_gpus", "seq_len", "global_batch", "precision", "framework")
-    return " | ".join((outcome.run.source, *(outcome.run.text(column) for column in columns)))

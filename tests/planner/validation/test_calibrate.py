@@ -1,14 +1,20 @@
-"""Fitting scales: recovers a scale that is planted, ignores what may not be fitted to, writes only its lines."""
+"""Fitting: finds a planted constant, ignores odd and assumed rows, is the same every time, writes only its lines."""
 
+import math
 import shutil
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cost_models.profiles import ROOT_VARIABLE, profiles_root
-from cost_models.roofline import Scale, load_efficiency
-from planner.validation.calibrate import Fit, calibrate, step_log_sigma, write_scales
+from cost_models.roofline import load_efficiency, load_generation, load_uncertainty
+from planner.validation.calibrate import Calibration, calibrate, efficiency_under, write_calibration
+from planner.validation.calibrate.fit import Left
+from planner.validation.calibrate.parameters import Expected, Parameter, parameters_of
+from planner.validation.calibrate.solve import NOISE, robust_solve
+from planner.validation.calibrate.spread import dense_spreads, sigma
 from planner.validation.predict import Outcome, outcome_of, predict_case
 from planner.validation.rows import Run
 
@@ -29,46 +35,108 @@ ROW = {
     "micro_batch": "1",
     "zero_stage": "1",
 }
+SLOW = 0.85
+"""All kernels at 0.85 of what is expected."""
 
 
-def planted(name: str, batch: int, scale: Scale, factor: float = 1.0) -> Outcome:
-    """A run whose measured time is our own prediction under `scale`, times a factor."""
+def planted(name: str, batch: int, factor: float = 1.0) -> Outcome:
+    """A run whose measured time is our own prediction with kernels at SLOW, times a factor."""
     cells = ROW | {"id": name, "global_batch": str(batch), "step_time_s": "1"}
     case = outcome_of(Run(cells, Path())).case
     assert case
-    seconds = factor * predict_case(case, {"ampere": scale}).step_s
-    return outcome_of(Run(cells | {"step_time_s": repr(seconds)}, Path()))
+    plain = efficiency_under(case, {})
+    rates = {name: getattr(plain.scale, name) * SLOW for name in ("matmul", "attention", "memory")}
+    slow = replace(plain, scale=replace(plain.scale, **rates))
+    return outcome_of(Run(cells | {"step_time_s": repr(factor * predict_case(case, slow).step_s)}, Path()))
 
 
-def test_a_planted_scale_is_found_and_an_odd_row_ignored():
-    truth = Scale(matmul=0.8)
-    rows = [planted(f"{source}-1", batch, truth) for source, batch in (("a", 32), ("b", 64), ("c", 128))]
-    (fit,) = calibrate([*rows, planted("b-2", 64, truth, factor=3.0)])
-    assert fit.scale.matmul == 0.8
-    assert fit.sources == ("a", "b", "c")
-    assert fit.held_out["a"][0] == pytest.approx(0.0, abs=1e-9)
+@pytest.fixture(scope="module")
+def found() -> Calibration:
+    rows = [planted(f"{source}-{n}", 32 * n) for source in ("a", "b", "c") for n in (1, 2)]
+    return calibrate([*rows, planted("b-3", 64, factor=3.0)])
+
+
+def test_a_planted_slowness_is_found_and_an_odd_row_ignored(found: Calibration):
+    good = [left for left in found.rows if left.case.run.id != "b-3"]
+    # expected constants hold a little against seven rows: log 0.85 = -0.163, of which most is found
+    assert max(abs(left.inside) for left in good) < 0.04
+    assert max(abs(left.by_source) for left in good) < 0.06
+    assert found.sources == ("a", "b", "c")
+
+
+def test_the_same_rows_give_the_same_constants(found: Calibration):
+    rows = [planted(f"{source}-{n}", 32 * n) for source in ("c", "a", "b") for n in (2, 1)]
+    again = calibrate([planted("b-3", 64, factor=3.0), *rows])
+    assert again.values == found.values
 
 
 def test_assumed_rows_are_never_fitted_to():
-    good = planted("a-1", 32, Scale(matmul=0.8))
+    good = planted("a-1", 32)
     assert good.case
-    assert calibrate([replace(good, case=replace(good.case, assumed=("recompute=none",)))]) == ()
+    assert calibrate([replace(good, case=replace(good.case, assumed=("recompute=none",)))]).values == ()
 
 
-def test_sigma_covers_nine_rows_in_ten():
+def test_a_constant_without_evidence_stays_as_expected():
+    # (e + J x) / NOISE with one row that does not touch the second constant
+    assert robust_solve([[0.1, 0.0]], [0.0], [1.0], [0.0, 0.0]) == [0.0, 0.0]
+    # minimise (0.1 x + 0.03)^2 / (2 NOISE^2) + x^2 / 2: x = -0.1 * 0.03 / (0.01 + NOISE^2)
+    (x,) = robust_solve([[0.1]], [0.03], [1.0], [0.0])
+    assert x == pytest.approx(-0.003 / (0.01 + NOISE**2))
+
+
+def test_a_row_far_off_pulls_no_harder_than_at_the_noise():
+    (near,) = robust_solve([[0.1]], [NOISE], [1.0], [0.0])
+    (far,) = robust_solve([[0.1]], [100.0], [1.0], [0.0])
+    # at the cap the pull is 0.1 / NOISE = 1.67 however far: x = -1.67
+    assert far == pytest.approx(-0.1 / NOISE, rel=1e-3)
+    assert near > far
+
+
+def test_values_count_standard_deviations_of_the_logarithm():
+    parameter = Parameter("generation", "g", "kernels", Expected(0.9, 0.1))
+    assert parameter.of(0.0) == 0.9
+    assert parameter.of(2.0) == pytest.approx(0.9 * math.exp(0.2))
+
+
+def left_of(found: Calibration, error: float, communication: float = 0.0) -> Left:
+    return replace(found.rows[0], inside=error, communication=communication, doublings=0.0)
+
+
+def test_sigma_covers_nine_rows_in_ten(found: Calibration):
     # |errors| 0.01 to 0.10: the ninth is 0.09, and 0.09 / 1.6449
-    errors = tuple(i / 100 for i in range(1, 11))
-    fit = Fit("ampere", Scale(), 10, ("a", "b"), ("matmul",), 0.05, {"a": errors})
-    assert step_log_sigma([fit]) == pytest.approx(0.09 / 1.6448536)
-    assert step_log_sigma([replace(fit, alone=("a",))]) is None
+    rows = [left_of(found, i / 100) for i in range(1, 11)]
+    assert sigma(rows, lambda left: left.inside) == pytest.approx(0.09 / 1.6448536)
+    assert sigma(rows[:4], lambda left: left.inside) == 0.0
 
 
-def test_writing_touches_the_scales_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_errors_that_go_with_communication_are_given_to_it(found: Calibration):
+    quiet = [left_of(found, 0.02 * (-1) ** i) for i in range(40)]
+    loud = [left_of(found, 0.2 * (-1) ** i, communication=0.5) for i in range(40)]
+    own, communication, _ = dense_spreads([*quiet, *loud])
+    assert own < 0.05
+    assert communication > 0.1
+
+
+def test_writing_touches_its_lines_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Calibration):
     root = tmp_path / "profiles"
-    shutil.copytree(profiles_root() / "efficiency", root / "efficiency")
+    for folder in ("efficiency", "calibration"):
+        shutil.copytree(profiles_root() / folder, root / folder)
     monkeypatch.setenv(ROOT_VARIABLE, str(root))
-    before = load_efficiency("volta")
-    write_scales([Fit("volta", Scale(matmul=0.7, flash2=0.4), 3, ("a",), ("matmul", "flash2"), 0.1)])
-    after = load_efficiency("volta")
-    assert (after.scale.matmul, after.scale.flash2) == (0.7, 0.4)
+    before = load_efficiency("ampere")
+    once = [path.read_bytes() for path in write_calibration(found)]
+    again = [path.read_bytes() for path in write_calibration(found)]
+    assert once == again
+    after = load_efficiency("ampere")
+    assert after.scale != before.scale
     assert replace(after, scale=before.scale, kind=before.kind) == before
+    assert load_generation("megatron-2025", "megatron", "0.19").kernels < 1.05
+    assert load_uncertainty().fitted_architectures == ("ampere",)
+    text = (root / "calibration" / "generations.toml").read_text(encoding="utf-8")
+    assert tomllib.loads(text)["generations"]["megatron-2022"]["about"]
+
+
+def test_the_files_hold_what_the_fit_would_write():
+    """Every generation, device and architecture of the files is read, and unfitted constants are 1."""
+    assert load_generation("auto", "megatron", "0.19").name == "bridge-2026"
+    assert load_generation("internevo-2023", "megatron", "0.19").grouped == 1.0
+    assert parameters_of([]) == ()

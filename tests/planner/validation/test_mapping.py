@@ -47,7 +47,7 @@ def test_what_a_source_does_not_state_is_marked():
     found = case(recompute="")
     assert found.strategy.recompute == "none"
     assert found.assumed == ("recompute=none",)
-    assert not found.is_fit
+    assert not found.may_fit
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from planner.validation import validate_file
+from planner.validation.calibrate import Calibration
 from planner.validation.documents import accuracy_page
 from planner.validation.predict import outcome_of
-from planner.validation.report import ValidationReport, kendall_tau, ranking
+from planner.validation.ranking import Order, kendall_tau, named_orders, ranking, weak_scaling
+from planner.validation.report import ValidationReport
 from planner.validation.rows import Run, read_runs
 
 ROWS = """id,model,model_json,kind,core,seq_len,gpu,n_gpus,gpus_per_node,framework,precision,tp,pp,dp,\
@@ -81,6 +83,47 @@ def test_ranking_needs_three_layouts_of_one_question(report: ValidationReport):
     assert found["regret"] >= 0
 
 
+def renamed(report: ValidationReport, **cells: str):
+    """The stated rows of source a under other cells."""
+    return [
+        replace(
+            o, run=replace(o.run, cells={**o.run.cells, **cells, "id": f"{cells['source']}-{o.run.id[2:]}"})
+        )
+        for o in report.stated()
+        if o.run.source == "a"
+    ]
+
+
+def test_a_named_comparison_is_by_seconds_a_sample(report: ValidationReport):
+    rows = renamed(report, source="bskill", model="llama3-70b", n_gpus="32")
+    # measured 2.0, 2.2 and 3.0 s for 32 samples; of 64 samples in 4.2 s each takes 0.0656 s, the second least
+    rows[1] = replace(rows[1], run=replace(rows[1].run, cells={**rows[1].run.cells, "global_batch": "64"}))
+    (orders,) = named_orders(rows).values()
+    (order,) = orders
+    assert isinstance(order, Order)
+    assert order.layouts == 3
+    assert order.regret >= 0.0
+
+
+def test_weak_scaling_needs_three_sizes_of_one_layout(report: ValidationReport):
+    first = renamed(report, source="a")[0]
+    rows = [
+        replace(
+            first,
+            run=replace(
+                first.run,
+                cells={**first.run.cells, "n_gpus": n, "global_batch": str(4 * int(n)), "step_time_s": s},
+            ),
+        )
+        for n, s in (("8", "2.0"), ("16", "2.05"), ("32", "2.1"))
+    ]
+    (series,) = weak_scaling(rows)
+    # the predictions are one and the same; measured 2.1 / 2.0 - 1
+    assert (series.fewest, series.most, series.predicted) == (8, 32, 0.0)
+    assert series.measured == pytest.approx(0.05)
+    assert weak_scaling(rows[:2]) == ()
+
+
 def test_the_smaller_last_micro_batch_shortens_the_step(tmp_path: Path):
     path = tmp_path / "runs.csv"
     path.write_text(ROWS)
@@ -91,7 +134,7 @@ def test_the_smaller_last_micro_batch_shortens_the_step(tmp_path: Path):
 
 
 def test_the_page_has_every_source(report: ValidationReport):
-    page = accuracy_page(report, ())
+    page = accuracy_page(report, Calibration((), ()))
     assert "| a | 3 |" in page
     assert "## Skipped rows" in page
 

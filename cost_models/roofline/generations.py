@@ -1,0 +1,150 @@
+"""Software generations and devices: few factors over the curves of an architecture, and the spread of what is left."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from cost_models.errors import BadInput
+from cost_models.profiles import profiles_root
+from cost_models.roofline.efficiency import Efficiency, load_efficiency
+from cost_models.specs.curves import CurveFigure
+from cost_models.specs.device import DeviceSpec
+from cost_models.specs.generations import DeviceFactors, GenerationsFile, UncertaintyFile
+
+AUTOMATIC: Final = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One software generation as numbers: ratios over the rates of the curves, and seconds of an exchange."""
+
+    name: str
+    kernels: float = 1.0
+    grouped: float = 1.0
+    exchange_s: float = 0.0
+    tuned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Uncertainty:
+    """Standard deviations of log(measured / predicted): of a kind of model, of communication that shows, for every
+    doubling of the devices beyond a node, and of what no run has shown; `own` is the share of a layout alone."""
+
+    dense: float
+    moe: float
+    vision: float
+    communication: float
+    doubling: float
+    unseen_generation: float
+    unseen_device: float
+    own: float
+    fitted_architectures: tuple[str, ...]
+    fitted_generations: tuple[str, ...]
+
+
+def load_generation(name: str, engine: str, version: str) -> Generation:
+    """The generation called `name`, or the current one of an engine where it is `auto`."""
+    file = _generations()
+    if name == AUTOMATIC:
+        wanted = (f"{engine}@{version}", engine)
+        name = next((g for want in wanted for g, f in file.generations.items() if want in f.engines), "")
+        if not name:
+            return Generation("none")
+    found = file.generations.get(name)
+    if found is None:
+        known = (AUTOMATIC, *file.generations)
+        detail = f"there is no software generation {name[:60]!r}; use {' or '.join(known)}"
+        raise BadInput(detail, pointer="/job/options/engine.generation", allowed=known)
+    return Generation(
+        name, _ratio(found.kernels), _ratio(found.grouped), _ratio(found.exchange_s, 0.0), found.tuned
+    )
+
+
+def tuned_generations() -> Mapping[str, bool]:
+    """Names of all software generations, and whether the device's vendor tuned their runs."""
+    return {name: found.tuned for name, found in _generations().generations.items()}
+
+
+def efficiency_of(device: DeviceSpec, generation: Generation) -> Efficiency:
+    """Curves of a device's architecture under its factors and those of a generation."""
+    own = _generations().devices.get(device.name, DeviceFactors())
+    factors = (_ratio(own.matmul), _ratio(own.attention))
+    return under_factors(load_efficiency(device.architecture), device, factors, generation)
+
+
+def under_factors(
+    plain: Efficiency, device: DeviceSpec, factors: tuple[float, float], generation: Generation
+) -> Efficiency:
+    """Curves times a device's two ratios (matrix products, attention) and a generation's constants."""
+    scale, kernels = plain.scale, generation.kernels
+    matmul, attention = factors
+    found = replace(
+        scale,
+        matmul=scale.matmul * matmul * kernels,
+        narrow=scale.narrow * matmul * kernels,
+        attention=scale.attention * attention * kernels,
+        memory=scale.memory * kernels,
+        grouped=scale.grouped * generation.grouped,
+        convolution=scale.convolution * kernels,
+    )
+    return replace(plain, scale=found, exchange_s=generation.exchange_s, sustained=sustained_share(device))
+
+
+def sustained_share(device: DeviceSpec) -> float:
+    """Share of the boost clock that matrix products keep: the power of a clock grows with its third power.
+
+    share = min(1, (W per peak FLOP/s of 16-bit products / full)^exponent), with the board's power limit W; narrower
+    products switch as many transistors a second.
+    """
+    law = _generations().power
+    peak = device.peak("bf16" if device.supports("bf16") else "fp16")
+    watts_a_flop = device.power_w.value / peak
+    return float(min(1.0, (watts_a_flop / law.full_watts_a_flop.value) ** law.exponent.value))
+
+
+def _ratio(figure: CurveFigure | None, absent: float = 1.0) -> float:
+    return absent if figure is None else figure.value
+
+
+def load_uncertainty() -> Uncertainty:
+    """The spread of predictions as calibrated."""
+    path = profiles_root() / "calibration" / "uncertainty.toml"
+    file = _read_uncertainty(path, path.stat().st_mtime_ns)
+    return Uncertainty(
+        dense=file.dense.value,
+        moe=file.moe.value,
+        vision=file.vision.value,
+        communication=file.communication.value,
+        doubling=file.doubling.value,
+        unseen_generation=file.unseen_generation.value,
+        unseen_device=file.unseen_device.value,
+        own=file.own.value,
+        fitted_architectures=tuple(file.fitted_architectures),
+        fitted_generations=file.fitted_generations,
+    )
+
+
+def _generations() -> GenerationsFile:
+    path = profiles_root() / "calibration" / "generations.toml"
+    return _read_generations(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _read_generations(path: Path, changed_ns: int) -> GenerationsFile:
+    try:
+        return GenerationsFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (ValidationError, tomllib.TOMLDecodeError) as error:
+        raise BadInput(f"{path.name} cannot be used: {error}; correct that key") from error
+
+
+@lru_cache(maxsize=8)
+def _read_uncertainty(path: Path, changed_ns: int) -> UncertaintyFile:
+    try:
+        return UncertaintyFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (ValidationError, tomllib.TOMLDecodeError) as error:
+        raise BadInput(f"{path.name} cannot be used: {error}; correct that key") from error

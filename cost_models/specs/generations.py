@@ -1,0 +1,63 @@
+"""Files of profiles/calibration/: factors of devices and software generations, and how far off predictions are."""
+
+from pydantic import Field
+
+from cost_models.specs.base import Frozen
+from cost_models.specs.curves import CurveFigure
+from cost_models.specs.device import Architecture
+
+
+class DeviceFactors(Frozen):
+    """Ratios of one device over the curves of its architecture; what is absent is 1."""
+
+    matmul: CurveFigure | None = None
+    attention: CurveFigure | None = None
+
+
+class GenerationFigures(Frozen):
+    """One generation of software: what it was, which predictions take it, and its few constants; absent are 1."""
+
+    about: str = Field(min_length=1)
+    engines: tuple[str, ...] = ()
+    """Engines, or engine@version, whose predictions take it unless `engine.generation` names another."""
+    tuned: bool = False
+    """Runs of the device's vendor with its own software and settings, which are usually faster than others'."""
+    kernels: CurveFigure | None = None
+    """Rate of all kernels."""
+    grouped: CurveFigure | None = None
+    """Rate of grouped products of experts, on top of `kernels`."""
+    exchange_s: CurveFigure | None = None
+    """Seconds of host work and waiting that one exchange of experts' tokens adds, one way; 0 where it is absent."""
+
+
+class PowerLaw(Frozen):
+    """Clocks under a power limit: full_watts_a_flop keeps the boost clock; less keeps its ratio to this power."""
+
+    full_watts_a_flop: CurveFigure
+    exponent: CurveFigure
+
+
+class GenerationsFile(Frozen):
+    """profiles/calibration/generations.toml."""
+
+    power: PowerLaw
+    devices: dict[str, DeviceFactors]
+    generations: dict[str, GenerationFigures]
+
+
+class UncertaintyFile(Frozen):
+    """profiles/calibration/uncertainty.toml: standard deviations of log(measured / predicted)."""
+
+    dense: CurveFigure
+    moe: CurveFigure
+    vision: CurveFigure
+    communication: CurveFigure
+    """Of communication that shows, over its own seconds."""
+    doubling: CurveFigure
+    """For every doubling of the devices beyond one node."""
+    unseen_generation: CurveFigure
+    unseen_device: CurveFigure
+    own: CurveFigure
+    """Share of the spread that is a layout's own, not its situation's."""
+    fitted_architectures: tuple[Architecture, ...]
+    fitted_generations: tuple[str, ...]
