@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from cost_models.errors import BadInput
-from cost_models.operators import Embedding
-from cost_models.operators.base import padded_vocabulary
 from cost_models.specs.strategy import Strategy
 from cost_models.units import format_seconds
 from planner.evaluate import evaluate, evaluate_many
 from planner.explain.differences import Difference, difference
+from planner.explain.facts import vocabulary_rows
 from planner.explain.restated import restated
 from planner.make_plan import Report, make_plan
 from planner.plan import PlanResult, Prediction
@@ -183,22 +182,11 @@ def _notes(before: Situation, was: Prediction, best: Prediction | None) -> Itera
     yield "the same model, optimizer and types of states; the iteration and the samples seen come from the checkpoint"
     if best is None:
         return
-    rows = {_padded(before, prediction.strategy.tp) for prediction in (was, best)}
+    rows = {vocabulary_rows(before, prediction.strategy.tp) for prediction in (was, best)}
     if len(rows) > 1:
+        before_rows, after_rows = (vocabulary_rows(before, p.strategy.tp) for p in (was, best))
         yield (
-            f"the vocabulary is padded to {_padded(before, best.strategy.tp):,} rows instead of "
-            f"{_padded(before, was.strategy.tp):,} (tp {was.strategy.tp} -> {best.strategy.tp}): allow the shape of "
-            "the embedding to differ, or set engine.vocabulary_multiple so that both agree"
+            f"the vocabulary is padded to {after_rows:,} rows instead of {before_rows:,} (tp {was.strategy.tp} -> "
+            f"{best.strategy.tp}): allow the shape of the embedding to differ, or set engine.vocabulary_multiple so "
+            "that both agree"
         )
-
-
-def _padded(situation: Situation, tp: int) -> int:
-    """Rows of the embedding after padding; 0 where there is none."""
-    style = situation.engine.style(situation.job, "ring")
-    rows = [
-        int(padded_vocabulary(op.vocab_size, float(tp), style))
-        for kind in situation.model.kinds.values()
-        for op in kind.operators
-        if isinstance(op, Embedding)
-    ]
-    return max(rows, default=0)

@@ -230,9 +230,8 @@ class Engine(ABC):
     def violations(self, facts: Facts, strategy: Strategy) -> tuple[Violation, ...]:
         """Broken rules of one complete strategy, each with the numbers and the nearest legal values."""
         meshes = batch_of([strategy], mesh_key(strategy))
-        found = [
-            r.explain(facts, meshes.row(0), strategy) for r in self.rules() if r.broken(facts, meshes)[0]
-        ]
+        rules, mesh = self.rules(), meshes.row(0)
+        found = [r.explain(facts, mesh, strategy, rules) for r in rules if r.broken(facts, meshes)[0]]
         behind = stage_violations(facts, strategy, self.space(facts.model, facts.job))
         return _without_echoes((*found, *behind))
 

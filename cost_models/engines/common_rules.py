@@ -3,7 +3,7 @@
 import numpy as np
 
 from cost_models.engines.group_rules import devices_in_use, group_rules
-from cost_models.engines.rules import Facts, Rule, divides, fixed, nearest_values
+from cost_models.engines.rules import Facts, Rule, divides, fixed, nearest_values, nearest_worlds
 from cost_models.mesh import SCHEDULES, Bool, MeshBatch
 from cost_models.operators import Traced
 from cost_models.schedule import ScheduleName, schedule_violations
@@ -25,11 +25,7 @@ def _world_sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> t
     inner = mesh["tp"] * mesh["cp"] * mesh["pp"]
     devices = devices_in_use(facts.cluster, strategy.stage_groups)
     product = f"tp {mesh['tp']} x cp {mesh['cp']} x pp {mesh['pp']} x dp {mesh['dp']} = {inner * mesh['dp']}"
-    nearest = (
-        (f"dp {devices // inner}",)
-        if devices % inner == 0
-        else nearest_values("tp x cp x pp", divisors(devices), inner)
-    )
+    nearest = (f"dp {devices // inner}",) if devices % inner == 0 else nearest_worlds(devices, inner)
     if strategy.stage_groups:
         return (
             f"{product} is not the {devices} devices of groups={groups_text(strategy.stage_groups):.80}",

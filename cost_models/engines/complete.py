@@ -2,14 +2,14 @@
 
 from cost_models.engines.base import Engine
 from cost_models.engines.group_rules import REPLICA_ORDER, devices_in_use, stage_groups
-from cost_models.engines.rules import Facts, nearest_values
+from cost_models.engines.rules import Facts, nearest_worlds
 from cost_models.engines.stage_rules import even_stages
 from cost_models.errors import IllegalStrategy, Violation
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.offload import parse_offload
 from cost_models.specs.pools import SHARED
 from cost_models.specs.recompute import parse_recompute
-from cost_models.specs.strategy import DEFAULT_ORDER, Strategy, StrategyRequest, divisors
+from cost_models.specs.strategy import DEFAULT_ORDER, Strategy, StrategyRequest
 
 
 def complete(engine: Engine, facts: Facts, request: StrategyRequest) -> Strategy:
@@ -55,6 +55,6 @@ def _data_parallel(facts: Facts, request: StrategyRequest, inner: int, groups: t
             f"{devices} devices are not divisible by tp {request.tp or 1} x cp {request.cp or 1} x pp "
             f"{request.pp or 1} = {inner}"
         )
-        nearest = nearest_values("tp x cp x pp", divisors(devices), inner)
+        nearest = nearest_worlds(devices, inner)
         raise IllegalStrategy((Violation("world_size", detail, nearest, "megatron/core/parallel_state.py"),))
     return devices // inner

@@ -19,6 +19,7 @@ from cost_models.engines.base import (
 )
 from cost_models.engines.megatron_dummies import empty_gradient_bytes
 from cost_models.engines.megatron_fsdp import fsdp_instants, fsdp_plan, fsdp_states
+from cost_models.engines.megatron_rules import fp8_rules, kv_divides, kv_replication, plain_sends
 from cost_models.engines.megatron_states import (
     NARROW_WEIGHT_BYTES,
     gathered_bytes,
@@ -33,14 +34,14 @@ from cost_models.engines.megatron_workspaces import (
 )
 from cost_models.engines.options import EngineOptions, MegatronOptions
 from cost_models.engines.overlap_policy import OverlapPolicy
-from cost_models.engines.rules import Facts, Rule, divides, fixed, nearest_values, only, runs
+from cost_models.engines.rules import Facts, Rule, fixed, only, runs
 from cost_models.engines.space import Space, selective_bases
 from cost_models.mesh import Bool, MeshBatch
 from cost_models.operators.base import ParameterGroup, Style
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.job import Job
 from cost_models.specs.model import ModelSpec
-from cost_models.specs.strategy import DEFAULT_ORDER, Strategy
+from cost_models.specs.strategy import DEFAULT_ORDER
 from cost_models.units import Num
 
 KV_REPLICATION_SINCE = "0.16"
@@ -215,7 +216,7 @@ class Megatron(Engine):
         arguments = "megatron/training/arguments.py"
         stages = (0, 1, 2, 3) if self.settings.megatron_fsdp else (0, 1)
         why = "needs Megatron-FSDP: set engine.megatron_fsdp=true"
-        rules = (
+        rules: tuple[Rule, ...] = (
             only("megatron_zero", "zero", stages, why, arguments),
             runs("megatron_schedule", SCHEDULES_RUN, "megatron/core/pipeline_parallel/schedules.py"),
             fixed(
@@ -236,7 +237,11 @@ class Megatron(Engine):
         )
         if self.settings.ep_overlap:
             rules = (*rules, _overlapped_experts())
-        kv_rule = _kv_replication() if _at_least(self.version, KV_REPLICATION_SINCE) else _kv_divides()
+        if not self.settings.overlap_p2p:
+            rules = (*rules, plain_sends())
+        if self.settings.transformer_impl == "transformer_engine":
+            rules = (*rules, *fp8_rules())
+        kv_rule = kv_replication() if _at_least(self.version, KV_REPLICATION_SINCE) else kv_divides()
         return (*super().rules(), kv_rule, *rules)
 
 
@@ -259,28 +264,3 @@ def _overlapped_experts() -> Rule:
 
 def _at_least(version: str, other: str) -> bool:
     return tuple(map(int, version.split("."))) >= tuple(map(int, other.split(".")))
-
-
-def _kv_divides() -> Rule:
-    source = "megatron-core before 0.16: num_query_groups must be a multiple of tensor_model_parallel_size"
-    return divides("kv_heads_tp", "tp", "num_query_groups (kv heads)", lambda f: f.kv_heads, source)
-
-
-def _kv_replication() -> Rule:
-    """From core 0.16: query groups must be a multiple or a divisor of tp; below tp ranks hold copies."""
-
-    def broken(facts: Facts, meshes: MeshBatch) -> Bool:
-        bad = np.zeros(meshes.size, dtype=bool)
-        for heads in facts.kv_heads:
-            bad |= (heads % meshes.tp != 0) & (meshes.tp % heads != 0)
-        return bad
-
-    def sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
-        tp = mesh["tp"]
-        heads = next(h for h in facts.kv_heads if h % tp and tp % h)
-        legal = tuple(t for t in range(1, max(facts.heads) + 1) if heads % t == 0 or t % heads == 0)
-        return f"num_query_groups {heads} is neither a multiple nor a divisor of tp {tp}", nearest_values(
-            "tp", legal, tp
-        )
-
-    return Rule("kv_heads_tp", "megatron-core 0.16 transformer_config.py", broken, sentence)

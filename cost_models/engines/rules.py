@@ -87,23 +87,46 @@ class Facts:
         return tuple(sorted({op.out_features for op in self.operators if isinstance(op, GroupedLinear)}))
 
 
+MAX_LISTED = 4096
+"""A rule without sizes allows every value; on more devices than this only those that divide them are listed."""
+
 Broken = Callable[[Facts, MeshBatch], Bool]
 Sentence = Callable[[Facts, dict[str, int], Strategy], tuple[str, tuple[str, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A legality rule: `broken` for a batch of meshes, `sentence` for one of them; `source` is where it comes from."""
+    """A legality rule: `broken` for a batch of meshes, `sentence` for one of them; `source` is where it comes from.
+
+    A rule on one axis alone names it, and with `values` the values that it allows.
+    """
 
     name: str
     source: str
     broken: Broken
     sentence: Sentence
+    axis: str = ""
+    values: Callable[[Facts], tuple[int, ...]] | None = None
 
-    def explain(self, facts: Facts, mesh: dict[str, int], strategy: Strategy) -> Violation:
-        """The violation with its numbers and nearest legal values."""
+    def explain(
+        self, facts: Facts, mesh: dict[str, int], strategy: Strategy, beside: "tuple[Rule, ...]" = ()
+    ) -> Violation:
+        """The violation with its numbers and nearest legal values; of an axis those that no rule `beside` forbids."""
         detail, nearest = self.sentence(facts, mesh, strategy)
+        if self.values is not None:
+            allowed = set(self.values(facts))
+            for rule in beside:
+                if rule.axis == self.axis and rule.values is not None:
+                    allowed &= set(rule.values(facts))
+            nearest = nearest_values(self.axis, tuple(sorted(allowed)), mesh[self.axis]) or nearest
         return Violation(self.name, detail, nearest, self.source)
+
+
+def nearest_worlds(devices: int, inner: int) -> tuple[str, ...]:
+    """Degrees that divide the devices, or devices that the degrees divide: the multiples below and above."""
+    below, above = devices // inner * inner, -(-devices // inner) * inner
+    counts = " or ".join(f"{n:,}" for n in (below, above) if n)
+    return (*nearest_values("tp x cp x pp", divisors(devices), inner), f"{counts} devices")
 
 
 def nearest_values(name: str, legal: tuple[int, ...], wanted: int, limit: int = 7) -> tuple[str, ...]:
@@ -127,13 +150,17 @@ def divides(name: str, axis: str, label: str, sizes: Callable[[Facts], tuple[int
     def sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
         value = mesh[axis]
         size = next(n for n in sizes(facts) if n % value)
-        common = int(np.gcd.reduce(sizes(facts)))
-        return (
-            f"{label} {size} is not divisible by {axis} {value}",
-            nearest_values(axis, tuple(d for d in divisors(common) if d <= facts.cluster.num_devices), value),
-        )
+        detail = f"{label} {size} is not divisible by {axis} {value}"
+        return detail, nearest_values(axis, values(facts), value)
 
-    return Rule(name, source, broken, sentence)
+    def values(facts: Facts) -> tuple[int, ...]:
+        most = facts.cluster.num_devices
+        if not sizes(facts):
+            return tuple(range(1, most + 1)) if most <= MAX_LISTED else divisors(most)
+        common = int(np.gcd.reduce(sizes(facts)))
+        return tuple(d for d in divisors(common) if d <= most)
+
+    return Rule(name, source, broken, sentence, axis, values)
 
 
 def fixed(name: str, source: str, broken: Broken, detail: str, nearest: tuple[str, ...]) -> Rule:

@@ -18,14 +18,17 @@ from cost_models.engines.rules import Facts, Rule, fixed, only, runs
 from cost_models.engines.space import Space
 from cost_models.engines.torch_family import TorchFamily
 from cost_models.errors import InvalidJob
-from cost_models.mesh import Bool, MeshBatch
-from cost_models.operators.base import ParameterGroup
+from cost_models.mesh import SCHEDULES, Bool, MeshBatch
+from cost_models.operators.base import ParameterGroup, Style
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.job import Job, Precision
 from cost_models.specs.model import ModelSpec
 
 SOURCE = "torchtitan/distributed/parallel_dims.py"
+PIPELINING = (
+    "torch/distributed/pipelining/schedules.py Schedule1F1B: at least as many micro-batches as stages"
+)
 
 PLAIN_SCHEDULES = (ScheduleName.ONE_F_ONE_B, ScheduleName.INTERLEAVED, ScheduleName.GPIPE, ScheduleName.ZB_V)
 
@@ -70,6 +73,10 @@ class Torchtitan(TorchFamily):
                 f"engine.float8_all_gather=true with precision {job.precision.value}; use precision fp8",
                 pointer="/job/options/engine.float8_all_gather",
             )
+
+    def style(self, job: Job, cp_kind: str) -> Style:
+        """As the torch engines; copies of tokens are weighted in fp32 outside the grouped product."""
+        return replace(super().style(job, cp_kind), weighted_copies=2.0 if self.titan.compile else 4.0)
 
     def usual_zero(self, pp: int) -> int:
         """`fsdp_reshard_after_forward`: by default parameters are kept where there is a pipeline."""
@@ -136,6 +143,7 @@ class Torchtitan(TorchFamily):
             only("torchtitan_zero", "zero", (2, 3), "is not sharded: use the ddp or torch engine", SOURCE),
             runs("torchtitan_schedule", self.schedules, "torchtitan/distributed/pipeline_parallel.py"),
             only("torchtitan_etp", "etp", (1,), "does not exist: experts are divided by ep alone", SOURCE),
+            Rule("torchtitan_micro_batches", PIPELINING, _few_micro_batches, _micro_batches_sentence),
             Rule("torchtitan_cp_kind", "torchtitan/distributed/context_parallel.py", _ulysses, _cp_sentence),
         ]
         if experts:
@@ -159,3 +167,21 @@ def _ulysses(facts: Facts, meshes: MeshBatch) -> Bool:
 
 def _cp_sentence(facts: Facts, mesh: dict[str, int], strategy: object) -> tuple[str, tuple[str, ...]]:
     return f"cp_kind ulysses with cp {mesh['cp']} is not in torchtitan", ("cp_kind=ring", "cp_kind=allgather")
+
+
+def _few_micro_batches(facts: Facts, meshes: MeshBatch) -> Bool:
+    """Torch's 1F1B fills its warm-up with a micro-batch a stage; GPipe takes fewer."""
+    plain = meshes.schedule == SCHEDULES.index(ScheduleName.ONE_F_ONE_B)
+    bad: Bool = plain & (meshes.micro_batches(facts.job.global_batch) < meshes.pp)
+    return bad
+
+
+def _micro_batches_sentence(
+    facts: Facts, mesh: dict[str, int], strategy: object
+) -> tuple[str, tuple[str, ...]]:
+    batch, dp, mbs, pp = facts.job.global_batch, mesh["dp"], mesh["mbs"], mesh["pp"]
+    least = pp * mbs * dp
+    return (
+        f"{batch // (mbs * dp)} micro-batches (local batch {batch // dp} / mbs {mbs}) for {pp} stages of 1f1b",
+        (f"global batch {least} or more", "schedule=gpipe", f"pp {max(batch // (mbs * dp), 1)} or less"),
+    )

@@ -7,7 +7,8 @@ import numpy as np
 
 from cost_models.communication.spans import Count
 from cost_models.mesh import MeshBatch, batch_of, mesh_key
-from cost_models.operators.base import Axis
+from cost_models.operators import Embedding
+from cost_models.operators.base import Axis, padded_vocabulary
 from cost_models.schedule import in_flight
 from cost_models.specs.strategy import Strategy
 from planner.situation import Situation
@@ -16,7 +17,8 @@ from planner.situation import Situation
 @dataclass(frozen=True, slots=True)
 class LayoutFacts:
     """Counts of one layout. `bubble` is (p - 1) / (v m), the idle share of 1F1B with equal stages beside its busy time;
-    `tokens` are those of one matrix product of a rank; `links` names the outermost tier that each axis crosses."""
+    `tokens` are those of one matrix product of a rank, `vocabulary_rows` those of the table with its padding; `links`
+    names the outermost tier that each axis crosses."""
 
     micro_batches: int
     bubble: float
@@ -24,6 +26,7 @@ class LayoutFacts:
     layers_per_stage: str
     tokens: int
     gradient_shards: int
+    vocabulary_rows: int
     links: Mapping[str, str]
 
     def to_json(self) -> dict[str, object]:
@@ -35,6 +38,7 @@ class LayoutFacts:
             "layers_per_stage": self.layers_per_stage,
             "tokens_per_product": self.tokens,
             "gradient_shards": self.gradient_shards,
+            "vocabulary_rows": self.vocabulary_rows,
             "links": dict(self.links),
         }
 
@@ -53,8 +57,21 @@ def layout_facts(situation: Situation, strategy: Strategy) -> LayoutFacts:
         layers_per_stage=str(low) if low == high else f"{low} to {high}",
         tokens=strategy.mbs * max(situation.job.seq_len // strategy.cp, 1),
         gradient_shards=strategy.dp_shard * strategy.cp,
+        vocabulary_rows=vocabulary_rows(situation, strategy.tp),
         links=dict(_links(situation, strategy)),
     )
+
+
+def vocabulary_rows(situation: Situation, tp: int) -> int:
+    """Rows of the embedding after the engine's padding; 0 where there is none."""
+    style = situation.engine.style(situation.job, "ring")
+    rows = [
+        int(padded_vocabulary(op.vocab_size, float(tp), style))
+        for kind in situation.model.kinds.values()
+        for op in kind.operators
+        if isinstance(op, Embedding)
+    ]
+    return max(rows, default=0)
 
 
 def _links(situation: Situation, strategy: Strategy) -> list[tuple[str, str]]:

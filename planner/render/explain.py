@@ -100,6 +100,7 @@ def _show_facts(console: Console, facts: Mapping[str, LayoutFacts]) -> None:
         "layers per stage": lambda f: f.layers_per_stage,
         "tokens of a product": lambda f: f"{f.tokens:,}",
         "ranks that share states": lambda f: f"{f.gradient_shards:,}",
+        "rows of the vocabulary": lambda f: f"{f.vocabulary_rows:,}",
         "slowest link of each axis": lambda f: ", ".join(f"{axis} {tier}" for axis, tier in f.links.items()),
     }
     for name, value in rows.items():

@@ -1,0 +1,122 @@
+"""What Megatron-LM and Transformer Engine refuse beside the common rules: key/value heads, plain sends, fp8 shapes."""
+
+import numpy as np
+
+from cost_models.engines.rules import Facts, Rule, divides, fixed, nearest_values
+from cost_models.mesh import Bool, Int, MeshBatch
+from cost_models.specs.job import Precision
+from cost_models.specs.strategy import Strategy
+
+FP8_MULTIPLE = 16
+"""Rows and columns of a product in fp8 are multiples of it (Transformer Engine's assert_dim_for_fp8_exec)."""
+
+MX_BLOCK = 32
+"""Elements of a block of mxfp8 that share a scale (OCP Microscaling 1.0)."""
+
+ARGUMENTS = "megatron/training/arguments.py"
+TRANSFORMER_ENGINE = "transformer_engine/pytorch/utils.py"
+
+
+def kv_divides() -> Rule:
+    """Before core 0.16 query groups must be a multiple of tp."""
+    source = "megatron-core before 0.16: num_query_groups must be a multiple of tensor_model_parallel_size"
+    return divides("kv_heads_tp", "tp", "num_query_groups (kv heads)", lambda f: f.kv_heads, source)
+
+
+def kv_replication() -> Rule:
+    """From core 0.16: query groups must be a multiple or a divisor of tp; below tp ranks hold copies."""
+
+    def broken(facts: Facts, meshes: MeshBatch) -> Bool:
+        bad = np.zeros(meshes.size, dtype=bool)
+        for heads in facts.kv_heads:
+            bad |= (heads % meshes.tp != 0) & (meshes.tp % heads != 0)
+        return bad
+
+    def values(facts: Facts) -> tuple[int, ...]:
+        most = max(facts.heads, default=facts.cluster.num_devices)
+        return tuple(
+            t for t in range(1, most + 1) if all(heads % t == 0 or t % heads == 0 for heads in facts.kv_heads)
+        )
+
+    def sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
+        tp = mesh["tp"]
+        heads = next(h for h in facts.kv_heads if h % tp and tp % h)
+        detail = f"num_query_groups {heads} is neither a multiple nor a divisor of tp {tp}"
+        return detail, nearest_values("tp", values(facts), tp)
+
+    return Rule("kv_heads_tp", "megatron-core 0.16 transformer_config.py", broken, sentence, "tp", values)
+
+
+def plain_sends() -> Rule:
+    """Without overlapped sends a pair of ranks cannot tell interleaved sends forward from those backward."""
+    return fixed(
+        "megatron_interleaved_sends",
+        f"{ARGUMENTS}: interleaving without overlap_p2p_comm needs more than two stages",
+        lambda facts, meshes: (meshes.vpp > 1) & (meshes.pp == 2),
+        "pp {pp} with vpp {vpp} and engine.overlap_p2p=false",
+        ("engine.overlap_p2p=true", "pp 4", "vpp 1"),
+    )
+
+
+def fp8_rules() -> tuple[Rule, ...]:
+    """Shapes of products that Transformer Engine takes in narrow types."""
+    return (
+        Rule("fp8_tokens", TRANSFORMER_ENGINE, _odd_tokens, _tokens_sentence),
+        Rule("fp8_widths", TRANSFORMER_ENGINE, _odd_widths, _widths_sentence),
+    )
+
+
+def _multiple(facts: Facts) -> int:
+    """What rows and columns must be multiples of; 1 in wide types."""
+    multiples = {Precision.FP8: FP8_MULTIPLE, Precision.MXFP8: MX_BLOCK, Precision.NVFP4: MX_BLOCK}
+    return multiples.get(facts.job.precision, 1)
+
+
+def _tokens(facts: Facts, meshes: MeshBatch) -> Int:
+    """Tokens of a product on a rank, of its shortest stack."""
+    lengths = {
+        facts.job.length_of(stack.length) for stack in facts.model.stacks if stack.length != "image_size"
+    }
+    tokens: Int = meshes.mbs * (min(lengths, default=0) // meshes.cp)
+    return tokens
+
+
+def _odd_tokens(facts: Facts, meshes: MeshBatch) -> Bool:
+    bad: Bool = _tokens(facts, meshes) % _multiple(facts) != 0
+    return bad
+
+
+def _tokens_sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
+    multiple, cp, mbs = _multiple(facts), mesh["cp"], mesh["mbs"]
+    length = facts.job.seq_len
+    step = multiple * cp
+    nearest = tuple(f"sequence length {n}" for n in (length // step * step, -(-length // step) * step) if n)
+    return (
+        f"{mbs * (length // cp)} tokens a rank (mbs {mbs} x sequence length {length} / cp {cp}) in "
+        f"{facts.job.precision.value}: products take multiples of {multiple}",
+        nearest,
+    )
+
+
+def _widths(facts: Facts) -> tuple[int, ...]:
+    return (facts.model.hidden_size, *facts.widths)
+
+
+def _odd_widths(facts: Facts, meshes: MeshBatch) -> Bool:
+    multiple = _multiple(facts)
+    bad = np.zeros(meshes.size, dtype=bool)
+    for width in _widths(facts):
+        # A width that tp does not divide is another rule's.
+        bad |= (width % meshes.tp == 0) & (width // meshes.tp % multiple != 0)
+    return bad
+
+
+def _widths_sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
+    multiple, tp = _multiple(facts), mesh["tp"]
+    width = next(w for w in _widths(facts) if w % tp == 0 and w // tp % multiple)
+    legal = tuple(t for t in range(1, tp) if all(w % (t * multiple) == 0 for w in _widths(facts)))
+    precision = facts.job.precision.value
+    return (
+        f"width {width} / tp {tp} = {width // tp} in {precision}: products take multiples of {multiple}",
+        (*nearest_values("tp", legal, tp), "precision bf16"),
+    )
