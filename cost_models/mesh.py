@@ -88,6 +88,11 @@ class MeshBatch:
         ranks: Int = self.tp * self.cp * self.dp
         return ranks
 
+    def stage_groups(self, index: int) -> tuple[str, ...]:
+        """Device groups of every pipeline rank of one mesh; none where all devices are alike."""
+        ranks = int(self.ranks_per_stage[index])
+        return tuple(pool.text for pool in self.key.pools for _ in range(pool.devices // ranks))
+
     @property
     def stage_stride(self) -> Int:
         """Distance in ranks between neighbouring pipeline stages."""

@@ -10,7 +10,6 @@ the smallest memory counts: replicas of a stage wait for each other once a step,
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from cost_models.mesh import MeshBatch
 from cost_models.mesh_costs import BatchRules, batch_rules, fixed_seconds, mesh_costs, send_seconds
 from cost_models.overlap import expected_maximum_factor
 from cost_models.pricing import PricedRows, Pricer
+from cost_models.row_work import RowWork
 
 Names = tuple[str, ...]
 """Names of the device groups of a pool."""
@@ -32,9 +32,15 @@ class SharedPricer(Pricer):
 
     kinds: tuple[Pricer, ...] = ()
 
-    def price(self, meshes: MeshBatch) -> PricedRows:
+    def price(self, meshes: MeshBatch, work: RowWork | None = None) -> PricedRows:
         """Price a batch of meshes: every figure is the largest of all kinds."""
-        found: PricedRows = _largest([kind.price(meshes) for kind in self.kinds])
+        work = self.work(meshes) if work is None else work
+        found: PricedRows = _largest([kind.price(meshes, work) for kind in self.kinds])
+        return found
+
+    def work(self, meshes: MeshBatch) -> RowWork:
+        """Work of every row alone, the longest and largest of all kinds."""
+        found: RowWork = _largest([kind.work(meshes) for kind in self.kinds])
         return found
 
 
@@ -45,8 +51,8 @@ def _largest(values: list[Any]) -> Any:
         return np.maximum.reduce(values)
     if not is_dataclass(first) or isinstance(first, MeshBatch):
         return first
-    merged = {f.name: _largest([getattr(v, f.name) for v in values]) for f in fields(first)}
-    return type(first)(**merged)
+    made: Any = type(first)
+    return made(*(_largest([getattr(value, f.name) for value in values]) for f in fields(first)))
 
 
 @dataclass(frozen=True)
@@ -70,8 +76,8 @@ class MixedCosts(MeshCosts):
             for index, part in enumerate(self.parts)
         )
 
-    @cached_property
-    def link_s(self) -> Array:  # type: ignore[override]
+    @property
+    def link_s(self) -> Array:
         """Seconds of every link between pipeline ranks, (p,)."""
         return np.asarray(self.seconds_of_link)
 

@@ -6,20 +6,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_models.chunk import TIME_CAUSES, MeshCosts, rows_of
-from cost_models.device_memory import DeviceMemory, device_memory, verdict
+from cost_models.device_memory import verdict
 from cost_models.engines import Facts, complete, option_values
 from cost_models.errors import IllegalStrategy
-from cost_models.host import host_room_bytes
-from cost_models.memory import RankMemory, rank_memory
-from cost_models.mesh import MeshKey, batch_of, mesh_key
+from cost_models.mesh import MeshBatch, MeshKey, batch_of, mesh_key
 from cost_models.mesh_costs import batch_rules, mesh_costs
 from cost_models.pricing import Pricer
 from cost_models.rows import model_rows
-from cost_models.schedule import stage_table
 from cost_models.specs.strategy import Strategy, StrategyRequest
 from cost_models.step import StepCosts, step_costs, virtual_stage
 from planner.intervals import step_interval
-from planner.plan import BREAKDOWN_CAUSES, MemoryPrediction, Prediction, StageMemory
+from planner.memory import predict_memory
+from planner.plan import BREAKDOWN_CAUSES, Prediction
+from planner.pools import CostsOfRow, Pools, peak_flops
 from planner.provenance import provenance
 from planner.situation import Situation
 from planner.warnings import collect_warnings
@@ -51,12 +50,9 @@ def evaluate_many(
         else:
             groups.setdefault(mesh_key(strategy), []).append((index, strategy))
     for key, members in groups.items():
-        batch = batch_of([strategy for _, strategy in members], key)
-        priced = context.pricer.price(batch)
-        rules = batch_rules(context.pricer, priced)
+        costs_of = context.costs_of(batch_of([strategy for _, strategy in members], key))
         for row, (index, strategy) in enumerate(members):
-            mesh = mesh_costs(context.pricer, priced, rules, row)
-            results[index] = predict(context, strategy, mesh)
+            results[index] = predict(context, strategy, costs_of(row))
     return [result for result in results if result is not None]
 
 
@@ -67,22 +63,36 @@ class Context:
     situation: Situation
     facts: Facts
     pricer: Pricer
+    pools: Pools
     model_flops: float
     parameters: int
     active_parameters: int
     labels: tuple[str, ...]
 
+    def costs_of(self, batch: MeshBatch) -> CostsOfRow:
+        """Prices a batch; the costs of its meshes one by one."""
+        if batch.key.pools:
+            return self.pools.costs_of(batch)
+        priced = self.pricer.price(batch)
+        rules = batch_rules(self.pricer, priced)
+        return lambda row: mesh_costs(self.pricer, priced, rules, row)
+
+    def mesh_of(self, strategy: Strategy) -> MeshCosts:
+        """The costs of one strategy's mesh."""
+        return self.costs_of(batch_of([strategy], mesh_key(strategy)))(0)
+
     @classmethod
     def of(cls, situation: Situation, *, allow_at_risk: bool = False) -> "Context":
         """Load the curves and count the model once."""
-        model, cluster, job = situation.model, situation.cluster, situation.job
-        prices = (situation.engine, situation.efficiency, situation.network, allow_at_risk)
+        model, job = situation.model, situation.job
+        pools = Pools(situation, allow_at_risk)
         counts = situation.counts
         mtp = counts.mtp if job.options.train_mtp else 0
         return cls(
             situation,
             situation.facts,
-            Pricer(model, cluster, job, *prices),
+            pools.whole(),
+            pools,
             situation.model_flops,
             counts.parameters + mtp,
             counts.active,
@@ -102,17 +112,12 @@ def predict(context: Context, strategy: Strategy, mesh: MeshCosts) -> Prediction
     """Put seconds, bytes and rates of one priced strategy together."""
     situation, job = context.situation, context.situation.job
     costs = step_costs(mesh, strategy.stages, strategy.full_layers())
-    device = device_memory(
-        situation.engine, situation.cluster.device, job, batch_of([strategy], mesh_key(strategy))
-    )
-    memory = _memory(context, strategy, mesh, device)
-    probability = device.oom_probability(memory.peak_allocated_bytes)
-    if memory.host_bytes > host_room_bytes(situation.cluster):
-        probability = 1.0
+    memory, probability = predict_memory(context.pools, context.labels, strategy, mesh)
     found = verdict(probability, job.options.max_oom_probability)
     rank, breakdown, recompute_s = _breakdown(mesh, strategy, costs)
-    devices = situation.cluster.num_devices
+    devices = strategy.world_size
     flops_rate = context.model_flops / (costs.step_s * devices)
+    peak = peak_flops(situation.cluster, strategy, job.precision.value) / devices
     low, high = step_interval(costs.step_s, breakdown, situation)
     tokens = job.tokens_per_step
     return Prediction(
@@ -125,7 +130,7 @@ def predict(context: Context, strategy: Strategy, mesh: MeshCosts) -> Prediction
         tokens_per_s_per_device=tokens / (costs.step_s * devices) if tokens else None,
         samples_per_s_per_device=job.global_batch / (costs.step_s * devices),
         model_flops_per_s_per_device=flops_rate,
-        mfu=flops_rate / situation.cluster.device.peak(job.precision.value),
+        mfu=flops_rate / peak,
         breakdown_s=breakdown,
         recompute_s=recompute_s,
         critical_stage=rank,
@@ -142,56 +147,6 @@ def predict(context: Context, strategy: Strategy, mesh: MeshCosts) -> Prediction
     )
 
 
-def _memory(context: Context, strategy: Strategy, mesh: MeshCosts, device: DeviceMemory) -> MemoryPrediction:
-    """Memory of every pipeline rank, the worst one in front."""
-    ranks = [rank_memory(mesh, strategy.stages, strategy.full_layers(), rank) for rank in range(strategy.pp)]
-    stages = tuple(_stage(context, strategy, device, rank, found) for rank, found in enumerate(ranks))
-    worst = max(range(len(ranks)), key=lambda rank: ranks[rank].peak_bytes)
-    peak = ranks[worst].peak_bytes
-    used = float(np.max(device.used_bytes(peak)))
-    return MemoryPrediction(
-        capacity_bytes=device.capacity_bytes,
-        peak_allocated_bytes=peak,
-        peak_reserved_bytes=float(device.reserved_bytes(peak)),
-        device_used_bytes=used,
-        host_bytes=max(rank.host_bytes for rank in ranks),
-        margin_bytes=device.usable_bytes - used,
-        worst_stage=worst,
-        peak_phase=ranks[worst].peak_phase,
-        stages=stages,
-    )
-
-
-def _stage(
-    context: Context, strategy: Strategy, device: DeviceMemory, rank: int, found: RankMemory
-) -> StageMemory:
-    return StageMemory(
-        stage=rank,
-        layers=_layer_names(context, strategy, rank),
-        allocated_bytes=found.peak_bytes,
-        reserved_bytes=float(device.reserved_bytes(found.peak_bytes)),
-        device_used_bytes=float(np.max(device.used_bytes(found.peak_bytes))),
-        by_cause=found.by_cause,
-        by_phase=found.by_phase,
-    )
-
-
-def _layer_names(context: Context, strategy: Strategy, rank: int) -> tuple[str, ...]:
-    """`embedding`, `dense[0:3]`, `moe[3:7]`, `head`: the layers of one rank in order."""
-    names: list[str] = []
-    bounds = np.concatenate(([0], np.cumsum(strategy.stages)))
-    for stage in stage_table(strategy.schedule, strategy.pp, strategy.vpp)[rank]:
-        start, stop = int(bounds[stage]), int(bounds[stage + 1])
-        names += ["embedding"] if start == 0 else []
-        first = start
-        for block in range(start, stop):
-            if block + 1 == stop or context.labels[block + 1] != context.labels[block]:
-                names.append(f"{context.labels[block]}[{first}:{block + 1}]")
-                first = block + 1
-        names += ["head"] if stop == len(context.labels) else []
-    return tuple(names)
-
-
 def _breakdown(mesh: MeshCosts, strategy: Strategy, costs: StepCosts) -> tuple[int, dict[str, float], float]:
     """The rank with the least idle time, its exposed seconds by cause (they sum to the step), its recompute."""
     rules, micro = mesh.rules, mesh.num_micro_batches
@@ -199,9 +154,11 @@ def _breakdown(mesh: MeshCosts, strategy: Strategy, costs: StepCosts) -> tuple[i
     busy = np.asarray(costs.timeline.rank_busy_s).reshape(mesh.pp)
     idle = raw - rules.step_fixed_s - busy - costs.sync_exposed_s - costs.tail_s
     rank = int(np.argmin(idle))
-    parts, recompute_s = _rank_parts(mesh, strategy, rank)
-    delays = min(max(float(idle[rank]), 0.0), 2.0 * (mesh.pp - 1) * rules.send_s)
-    shown = micro * mesh.vpp * (rules.chunk_forward_s + rules.chunk_backward_s)
+    own = mesh.of_rank(rank)
+    parts, recompute_s = _rank_parts(own, strategy, rank)
+    ways_s = (mesh.pp - 1) * rules.send_s if mesh.link_s is None else float(mesh.link_s[:-1].sum())
+    delays = min(max(float(idle[rank]), 0.0), 2.0 * ways_s)
+    shown = micro * mesh.vpp * (own.rules.chunk_forward_s + own.rules.chunk_backward_s)
     optimizer = float(costs.chunks.optimizer_s[rank].sum())
     causes = dict.fromkeys(BREAKDOWN_CAUSES, 0.0)
     for name, seconds in zip(TIME_CAUSES, micro * parts, strict=True):

@@ -37,8 +37,9 @@ SEARCHED = (
     "cp_kind",
     "order",
     "offload",
+    "groups",
 )
-WORDS: Final = ("cp_kind", "order", "offload")
+WORDS: Final = ("cp_kind", "order", "offload", "groups")
 """Axes whose values are words."""
 CP_KINDS: Final = ("ring", "allgather", "ulysses")
 
@@ -173,6 +174,9 @@ def _words(key: str, text: str, pointer: str) -> tuple[str, ...]:
 def _word(key: str, text: str, pointer: str) -> str:
     if key == "offload":
         return parse_offload(text).text()
+    if key == "groups" and "*" in text:
+        detail = f"groups={text:.60} names ranks; name the groups alone, as in groups=a100+h100, and pin pp beside"
+        raise BadInput(detail, pointer=pointer)
     if key == "cp_kind" and text not in CP_KINDS:
         raise BadInput(
             f"unknown cp_kind {text:.60}; use {', '.join(CP_KINDS)}", pointer=pointer, allowed=CP_KINDS

@@ -4,9 +4,7 @@ import math
 
 import numpy as np
 
-from cost_models.chunk import MeshCosts, chunk_costs
-from cost_models.mesh import batch_of, mesh_key
-from cost_models.mesh_costs import batch_rules, mesh_costs
+from cost_models.chunk import chunk_costs
 from cost_models.schedule import Phase, PipelineDurations, operations, simulate, stage_of, stage_table
 from cost_models.specs.strategy import Strategy
 from planner.errors import VerificationFailed
@@ -32,7 +30,8 @@ def verify(context: Context, prediction: Prediction) -> None:
     for stage, walked in zip(prediction.memory.stages, walked_bytes(context, strategy), strict=True):
         _equal(f"stage {stage.stage}'s causes", math.fsum(stage.by_cause.values()), stage.allocated_bytes)
         _equal(f"stage {stage.stage}'s walked bytes", walked, stage.allocated_bytes)
-        if stage.allocated_bytes > prediction.memory.peak_allocated_bytes * (1.0 + RELATIVE_TOLERANCE):
+        stated = stage.capacity_bytes if stage.group else prediction.memory.peak_allocated_bytes
+        if stage.allocated_bytes > stated * (1.0 + RELATIVE_TOLERANCE):
             raise VerificationFailed(f"stage {stage.stage} exceeds the stated peak")
     allowed = ("fits", "at_risk") if context.pricer.allow_at_risk else ("fits",)
     if prediction.verdict not in allowed:
@@ -46,7 +45,8 @@ def _facts(context: Context, strategy: Strategy) -> dict[str, bool]:
     job, model = context.facts.job, context.facts.model
     ranks = strategy.tp * strategy.cp * strategy.dp
     return {
-        "tp x cp x pp x dp = devices": ranks * strategy.pp == context.facts.cluster.num_devices,
+        "tp x cp x pp x dp = devices": ranks * strategy.pp == sum(_devices_in_use(context, strategy)),
+        "every device group in use holds whole ranks or whole replicas": _groups_hold(context, strategy),
         "mbs x dp x micro-batches = global batch": strategy.mbs
         * strategy.dp
         * strategy.num_micro_batches(job.global_batch)
@@ -59,20 +59,40 @@ def _facts(context: Context, strategy: Strategy) -> dict[str, bool]:
     }
 
 
-def _mesh_of(context: Context, strategy: Strategy) -> MeshCosts:
-    """Costs of the layers under one strategy."""
-    priced = context.pricer.price(batch_of([strategy], mesh_key(strategy)))
-    return mesh_costs(context.pricer, priced, batch_rules(context.pricer, priced), 0)
+def _devices_in_use(context: Context, strategy: Strategy) -> list[int]:
+    """Devices of every group that a rank names, of every group where none is named."""
+    cluster = context.facts.cluster
+    used = {name for text in strategy.stage_groups for name in text.split("/")} or set(cluster.group_names)
+    groups = zip(cluster.group_names, cluster.groups, strict=True)
+    return [group.num_devices for name, group in groups if name in used]
+
+
+def _groups_hold(context: Context, strategy: Strategy) -> bool:
+    """Ranks of one group stand in one run and take all of its devices; groups that share ranks hold whole replicas."""
+    named, cluster = strategy.stage_groups, context.facts.cluster
+    if not named:
+        return not cluster.is_mixed
+    sizes = dict(zip(cluster.group_names, (group.num_devices for group in cluster.groups), strict=True))
+    runs = [text for index, text in enumerate(named) if index == 0 or named[index - 1] != text]
+    names = [name for text in runs for name in text.split("/")]
+    if len(named) != strategy.pp or len(set(names)) < len(names):
+        return False
+    if len(names) == len(runs):
+        ranks = strategy.tp * strategy.cp * strategy.dp
+        return all(named.count(name) * ranks == sizes[name] for name in runs)
+    replica = strategy.tp * strategy.cp * strategy.pp
+    return len(runs) == 1 and all(sizes[name] % replica == 0 for name in names)
 
 
 def walked_bytes(context: Context, strategy: Strategy) -> list[float]:
     """Peak bytes of every rank, its operation list walked forward by forward and backward by backward."""
-    mesh = _mesh_of(context, strategy)
-    table, starts = mesh.table, np.concatenate(([0], np.cumsum(strategy.stages)))
+    mesh = context.mesh_of(strategy)
+    starts = np.concatenate(([0], np.cumsum(strategy.stages)))
     full, last = strategy.full_layers(), len(strategy.stages) - 1
     peaks: list[float] = []
     for rank, listed in enumerate(operations(mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)):
-        at_rest, stepping, highest = mesh.rules.rank_constant_bytes, 0.0, 0.0
+        own = mesh.of_rank(rank)
+        table, at_rest, stepping, highest = own.table, own.rules.rank_constant_bytes, 0.0, 0.0
         saved, halfway = [0.0] * mesh.vpp, [0.0] * mesh.vpp
         for chunk in range(mesh.vpp):
             stage = stage_of(mesh.schedule, mesh.pp, rank, chunk)
@@ -101,14 +121,14 @@ def walked_bytes(context: Context, strategy: Strategy) -> list[float]:
 
 def simulated_step_s(context: Context, strategy: Strategy) -> float:
     """The step from the whole operation graph, without extending cycles."""
-    mesh = _mesh_of(context, strategy)
+    mesh = context.mesh_of(strategy)
     where = stage_table(mesh.schedule, mesh.pp, mesh.vpp)
     bounds = np.concatenate(([0], np.cumsum(np.asarray(strategy.stages, dtype=np.int64))))
     full = np.asarray(strategy.full_layers(), dtype=np.int64)[where]
     forward, backward, weight, sync, tail, paired = (np.zeros(where.shape) for _ in range(6))
     for rank, chunk in np.ndindex(where.shape):
         stage = where[rank, chunk]
-        one = chunk_costs(mesh, bounds[[stage]], bounds[[stage + 1]], full[[rank], chunk])
+        one = chunk_costs(mesh.of_rank(rank), bounds[[stage]], bounds[[stage + 1]], full[[rank], chunk])
         forward[rank, chunk], backward[rank, chunk] = one.forward_s[0], one.backward_s[0]
         weight[rank, chunk], sync[rank, chunk] = one.weight_s[0], one.sync_s[0]
         paired[rank, chunk] += one.forward_s[0]
@@ -119,7 +139,7 @@ def simulated_step_s(context: Context, strategy: Strategy) -> float:
     parts = {"input_gradient_s": np.maximum(backward - weight, 0.0), "weight_gradient_s": weight}
     if mesh.table.forward_spare_s is not None:
         parts |= {"paired_forward_s": paired, "paired_backward_s": np.zeros(where.shape)}
-    durations = PipelineDurations(forward, backward, send_s=mesh.rules.send_s, **parts)
+    durations = PipelineDurations(forward, backward, send_s=mesh.rules.send_s, link_s=mesh.link_s, **parts)
     point = (mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)
     ends = simulate(*point, durations, extend=False).rank_end_s
     rules = mesh.rules

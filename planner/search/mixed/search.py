@@ -1,0 +1,299 @@
+"""The search over a cluster of several device groups: every declared placement, one incumbent, one certificate.
+
+A placement on one pool is a cluster of equal devices, or of devices that wait for the slowest, and is searched as such
+(space_search.py). Placements on several pools are bounded together (bounds.py), and their meshes opened in the order of
+their bounds (opening.py). A mesh is put away by a bound as everywhere else.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cost_models.chunk import Array
+from cost_models.engines import Facts
+from cost_models.errors import BadInput
+from cost_models.mesh import SCHEDULES, MeshBatch
+from cost_models.mixed_costs import MixedCosts
+from cost_models.schedule.names import ScheduleName
+from cost_models.specs.pools import devices_of, pool_clusters
+from cost_models.specs.recompute import ALL_LAYERS, Recompute
+from cost_models.specs.strategy import DEFAULT_ORDER
+from planner.candidates import CP_KINDS, Candidates, enumerate_candidates, strategy_of
+from planner.plan import Progress
+from planner.pools import Pools
+from planner.restrictions import Restrictions, Values
+from planner.search.mixed.bounds import Frame, Recomputes, mixed_bounds
+from planner.search.mixed.opening import open_mixed
+from planner.search.mixed.placements import Placement, placements
+from planner.search.mixed.pool_sums import block_counts, pool_sums
+from planner.search.problem import InnerSolution
+from planner.search.search_state import Found, RecomputeRule, SearchLimits, SearchState
+from planner.search.space_search import SpaceSearch
+
+TOGETHER = 32
+"""Meshes of several pools that are priced in one go."""
+
+SCHEDULES_ON_POOLS = (ScheduleName.ONE_F_ONE_B, ScheduleName.GPIPE, ScheduleName.INTERLEAVED)
+"""Schedules that are declared where a pipeline passes through several pools."""
+
+REPLICA_ORDER = "tp-cp-ep-pp-dp"
+STAGE_ORDER = "-".join(DEFAULT_ORDER)
+
+
+@dataclass(frozen=True, slots=True)
+class MixedOutcome:
+    """What a search found, and what its space held."""
+
+    state: SearchState
+    total: int
+    illegal: Mapping[str, int]
+    space: Mapping[str, object]
+
+    @property
+    def num_legal(self) -> int:
+        """Meshes that break no rule."""
+        return self.total - sum(self.illegal.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Meshes of one placement and recompute base with their bounds."""
+
+    meshes: MeshBatch
+    bound_s: Array
+
+
+class MixedSearch:
+    """Searches all placements of one situation."""
+
+    def __init__(
+        self,
+        pools: Pools,
+        restrictions: Restrictions,
+        recompute: RecomputeRule,
+        limits: SearchLimits,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self._pools, self._restrictions, self._recompute = pools, restrictions, recompute
+        self._limits, self._progress = limits, on_progress
+        self._deadline = time.monotonic() + limits.max_seconds
+        self._total = 0
+        self._illegal: dict[str, int] = {}
+        self._space: dict[str, object] = {}
+        self.state = SearchState(within_s=limits.within_s)
+
+    def run(self) -> MixedOutcome:
+        """Search until the gap is closed or time is up."""
+        wanted = self._placements()
+        batches = [batch for place in wanted if len(place.pools) > 1 for batch in self._batches(place)]
+        self._walk(batches)
+        for place in wanted:
+            if len(place.pools) == 1:
+                self._one_pool(place)
+        self._space["groups"] = [place.text for place in wanted]
+        return MixedOutcome(self.state, self._total, self._illegal, self._space)
+
+    def least_bound_s(self) -> float:
+        """A step that no layout of any placement beats, without solving anything; infinite where none fits."""
+        least = np.inf
+        for place in self._placements():
+            if len(place.pools) > 1:
+                bounds = [float(batch.bound_s.min(initial=np.inf)) for batch in self._batches(place)]
+                least = min([least, *bounds])
+            else:
+                search, candidates = self._searcher(place)
+                least = min(least, search.least_of_families_s(candidates.families))
+        return least
+
+    def _placements(self) -> tuple[Placement, ...]:
+        declared = placements(self._pools.situation.cluster, self._pools.usable)
+        given = self._restrictions
+        check_groups(given, self._pools.situation.cluster.name, tuple(place.text for place in declared))
+        return tuple(place for place in declared if given.takes_text("groups", place.text))
+
+    def _late(self) -> bool:
+        return time.monotonic() > self._deadline or self._limits.stop()
+
+    # ---------------------------------------------------------------- one pool
+
+    def _one_pool(self, place: Placement) -> None:
+        """Search a placement on one pool with the incumbent of all others."""
+        search, candidates = self._searcher(place)
+        search.state.best = self.state.best
+        found = search.run_families(candidates.families)
+        text = place.pools[0].text
+        for one in found.found:
+            strategy = replace(one.strategy, stage_groups=(text,) * one.strategy.pp)
+            self.state.offer(Found(strategy, one.step_s))
+        self.state.put_away(found.lower_bound_s)
+        for name in ("out_of_memory", "bounded", "solved", "open"):
+            setattr(self.state, name, getattr(self.state, name) + getattr(found, name))
+
+    def _searcher(self, place: Placement) -> tuple[SpaceSearch, Candidates]:
+        names = place.pools[0].groups
+        left = max(self._deadline - time.monotonic(), 1e-3)
+        limits = replace(self._limits, max_seconds=left)
+        search = SpaceSearch(self._pools.pricer(names), self._recompute, limits, self._progress)
+        sizes = self._sizes(place) if len(names) > 1 else ()
+        return search, self._candidates(self._facts(place, shared=sizes), self._restrictions)
+
+    # ---------------------------------------------------------------- several pools
+
+    def _batches(self, place: Placement) -> list[_Batch]:
+        """Legal meshes of a placement on several pools, with their bounds."""
+        restrictions = self._on_pools()
+        if restrictions is None:
+            return []
+        candidates = self._candidates(self._facts(place, runs=self._sizes(place)), restrictions)
+        return [
+            _Batch(meshes, self._bounds(meshes))
+            for batch in candidates.batches
+            if batch.size
+            for meshes in [replace(batch, key=replace(batch.key, pools=place.pools))]
+        ]
+
+    def _on_pools(self) -> Restrictions | None:
+        """What the user restricts, and what is declared for several pools; None if that leaves nothing."""
+        given = self._restrictions
+        others = tuple(
+            (index, index) for index, name in enumerate(SCHEDULES) if name not in SCHEDULES_ON_POOLS
+        )
+        banned = given.bans["schedule"].ranges if "schedule" in given.bans else ()
+        kinds = given.words("cp_kind", CP_KINDS)
+        words = {"order": STAGE_ORDER, "offload": "none", "cp_kind": kinds[0] if kinds else ""}
+        taken = {key: (word,) for key, word in words.items() if given.takes_text(key, word)}
+        if len(taken) < len(words) or not given.takes("dp_replicate", 1):
+            return None
+        return replace(
+            given,
+            pins={**given.pins, "dp_replicate": Values(((1, 1),))},
+            bans={**given.bans, "schedule": Values((*banned, *others))},
+            pinned_words={**given.pinned_words, **taken},
+        )
+
+    def _bounds(self, meshes: MeshBatch) -> Array:
+        rule, pricers = self._recompute, [self._pools.pricer(pool.groups) for pool in meshes.key.pools]
+        recomputes = Recomputes(rule.free_with(meshes.key.scopes), rule.everywhere)
+        situation = self._pools.situation
+        frame = Frame(
+            tuple(pool_sums(pricer, meshes, (recomputes.free, recomputes.everywhere)) for pricer in pricers),
+            block_counts(pricers[0], meshes),
+            self._pools.pricer(tuple(name for pool in meshes.key.pools for name in pool.groups)).network,
+            recomputes,
+            situation.engine.space(situation.model, situation.job).uniform_full,
+        )
+        return mixed_bounds(frame, meshes, situation.job.global_batch, self._late)
+
+    def _walk(self, batches: list[_Batch]) -> None:
+        """Open meshes in the order of their bounds until none can beat the best by more than the gap."""
+        none = [np.zeros(0, dtype=np.int64)]
+        bound_s = np.concatenate([batch.bound_s for batch in batches] or [np.zeros(0)])
+        owner = np.concatenate([np.full(b.meshes.size, i) for i, b in enumerate(batches)] or none)
+        row = np.concatenate([np.arange(b.meshes.size) for b in batches] or none)
+        self.state.out_of_memory += int(np.isinf(bound_s).sum())
+        order = np.argsort(bound_s, kind="stable")
+        order = order[np.isfinite(bound_s[order])]
+        for start in range(0, order.size, TOGETHER):
+            places = order[start : start + TOGETHER]
+            if bound_s[places[0]] >= self._cutoff() or self._late():
+                self._put_rest_away(bound_s[order[start:]])
+                return
+            for key in np.unique(owner[places]):
+                mine = places[owner[places] == key]
+                meshes = batches[int(key)].meshes.take(row[mine])
+                costs_of = self._pools.costs_of(meshes)
+                for at, place in enumerate(mine.tolist()):
+                    self._look(meshes, at, costs_of(at), float(bound_s[place]))
+            self._report(float(bound_s[places[0]]), start + len(places), int(order.size))
+
+    def _look(self, meshes: MeshBatch, row: int, costs: object, bound_s: float) -> None:
+        """Open one mesh, if it could still win."""
+        if bound_s >= self._cutoff():
+            self._count("bounded", bound_s)
+            return
+        if self._late() or not isinstance(costs, MixedCosts):
+            self._count("open", bound_s)
+            return
+        scopes = meshes.key.scopes
+        mesh = costs.mapped(lambda part: self._recompute.apply(part, scopes))
+        opened = open_mixed(mesh, self.state.best_s, self._limits.gap, self._late)
+        if not np.isfinite(opened.bound_s):
+            self.state.out_of_memory += 1
+            return
+        if opened.solution is not None:
+            self._offer(meshes, row, mesh, opened.solution)
+        bound_s = max(bound_s, opened.bound_s)
+        name = "solved" if opened.solution is not None else "bounded"
+        closed = opened.is_exact or bound_s >= self._cutoff()
+        self._count(name if closed else "open", bound_s)
+
+    def _offer(self, meshes: MeshBatch, row: int, mesh: MixedCosts, solution: InnerSolution) -> None:
+        full: int | tuple[int, ...] = solution.full_layers
+        if self._recompute.everywhere:
+            full = ALL_LAYERS
+        elif mesh.uniform_full or not any(solution.full_layers):
+            full = max(solution.full_layers)
+        strategy = strategy_of(meshes, row, solution.stages, Recompute(meshes.key.scopes, full))
+        self.state.offer(Found(strategy, solution.step_s))
+
+    def _cutoff(self) -> float:
+        return self.state.best_s * (1.0 - self._limits.gap)
+
+    def _count(self, name: str, bound_s: float) -> None:
+        setattr(self.state, name, getattr(self.state, name) + 1)
+        self.state.put_away(bound_s)
+
+    def _put_rest_away(self, values: Array) -> None:
+        cut = values >= self._cutoff()
+        self.state.bounded += int(cut.sum())
+        self.state.open += int((~cut).sum())
+        self.state.put_away(float(values.min()))
+
+    # ---------------------------------------------------------------- shared
+
+    def _facts(self, place: Placement, *, runs: tuple[int, ...] = (), shared: tuple[int, ...] = ()) -> Facts:
+        """What legality depends on: equal devices stand for the groups of a placement."""
+        situation = self._pools.situation
+        stand_in = pool_clusters(situation.cluster, place.names)[0]
+        return Facts(situation.model, stand_in, situation.job, runs, shared)
+
+    def _sizes(self, place: Placement) -> tuple[int, ...]:
+        return tuple(devices_of(self._pools.situation.cluster, (name,)) for name in place.names)
+
+    def _candidates(self, facts: Facts, restrictions: Restrictions) -> Candidates:
+        found = enumerate_candidates(self._pools.situation.engine, facts, restrictions)
+        self._total += found.total
+        for rule, count in found.illegal.items():
+            self._illegal[rule] = self._illegal.get(rule, 0) + count
+        for axis, values in found.space.items():
+            _add(self._space, axis, values)
+        return found
+
+    def _report(self, bound_s: float, done: int, total: int) -> None:
+        best = self.state.best_s
+        bound = min(bound_s, self.state.lower_bound_s, best)
+        gap = (best - bound) / best if np.isfinite(best) else None
+        self._progress(Progress("pools", bound, best if np.isfinite(best) else None, gap, done, total))
+
+
+def check_groups(given: Restrictions, cluster: str, declared: tuple[str, ...]) -> None:
+    """Raises BadInput where a pin or ban names groups that are no declared placement."""
+    for where, words in (("pins", given.pinned_words), ("bans", given.banned_words)):
+        for text in words.get("groups", ()):
+            if text not in declared:
+                shown = f"use {', '.join(declared[:12])}" if declared else "its devices are all alike"
+                detail = f"groups={text:.60} is no placement on {cluster}; {shown}"
+                raise BadInput(detail, pointer=f"/search/{where}/groups", allowed=declared)
+
+
+def _add(space: dict[str, object], axis: str, values: object) -> None:
+    """Values of an axis over all placements, each once."""
+    known = space.get(axis)
+    if not isinstance(values, list) or not isinstance(known, list):
+        space.setdefault(axis, values)
+        return
+    more = [value for value in values if value not in known]
+    numbers = all(isinstance(value, int) for value in known + more)
+    space[axis] = sorted(known + more) if numbers else known + more
