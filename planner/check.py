@@ -10,11 +10,17 @@ from cost_models.units import format_bytes, format_seconds
 from planner.attribution import Origin, cause_of_change, configuration, origin_of, origin_of_baseline
 from planner.evaluate import evaluate
 from planner.plan import Prediction
+from planner.remedies import Remedy, remedies
 from planner.situation import Situation
 
 MIN_STEP_S: Final = 1e-9
 MAX_STEP_S: Final = 1e12
 """A step outside these is a mistake of the file, and its ratio to another may be no number."""
+CAUSES: Final = {
+    "activations": "saved activations",
+    "optimizer": "optimizer states",
+    "transient": "transient tensors",
+}
 VERDICTS: Final = ("fits", "at_risk", "does_not_fit")
 
 
@@ -59,6 +65,7 @@ class CheckReport:
     prediction: Prediction
     failures: tuple[str, ...]
     regressions: tuple[Regression, ...]
+    remedies: tuple[Remedy, ...]
     warnings: tuple[str, ...]
     configuration: Mapping[str, object]
     made_with: Mapping[str, object]
@@ -75,6 +82,7 @@ class CheckReport:
             "passed": self.passed,
             "failures": list(self.failures),
             "regressions": [regression.to_json() for regression in self.regressions],
+            "remedies": [remedy.to_json() for remedy in self.remedies],
             "warnings": list(self.warnings),
             "configuration": dict(self.configuration),
             "made_with": dict(self.made_with),
@@ -92,7 +100,8 @@ def check(
     Raises IllegalStrategy where the engine would refuse the strategy.
     """
     prediction = evaluate(situation, strategy)
-    failures = _memory_failures(prediction, limits)
+    helpful = () if prediction.fits else remedies(situation, prediction)
+    failures = _memory_failures(prediction, limits, helpful)
     warnings = prediction.warnings
     if prediction.verdict == "at_risk":
         risk = f"at risk: {prediction.oom_probability:.0%} probability of running out of memory"
@@ -102,23 +111,40 @@ def check(
     regressions = _regressions(prediction, baseline, limits, now) if baseline is not None else ()
     failures += tuple(regression.detail for regression in regressions)
     shown = configuration(situation, prediction)
-    return CheckReport(prediction, failures, regressions, warnings, shown, now.stamp)
+    return CheckReport(prediction, failures, regressions, helpful, warnings, shown, now.stamp)
 
 
-def _memory_failures(prediction: Prediction, limits: Limits) -> tuple[str, ...]:
+def _memory_failures(prediction: Prediction, limits: Limits, helpful: tuple[Remedy, ...]) -> tuple[str, ...]:
     memory = prediction.memory
-    used, capacity = format_bytes(memory.device_used_bytes), format_bytes(memory.capacity_bytes)
+    capacity = format_bytes(memory.capacity_bytes)
     failures: tuple[str, ...] = ()
     if not prediction.fits:
-        short = format_bytes(max(0.0, -memory.margin_bytes))
-        failures += (
-            f"does not fit: pipeline rank {memory.worst_stage} needs {used} of {capacity}; {short} too much",
-        )
+        failures += (f"does not fit: {_shortage(prediction)}{_help(helpful)}",)
     fraction = limits.max_memory_fraction
     if fraction is not None and memory.device_used_bytes > fraction * memory.capacity_bytes:
         share = memory.device_used_bytes / memory.capacity_bytes
         failures += (f"uses {share:.1%} of {capacity}; at most {fraction:.1%} was asked for",)
     return failures
+
+
+def _shortage(prediction: Prediction) -> str:
+    """Which stage lacks how much, when, and what most of it is."""
+    memory = prediction.memory
+    worst = next(stage for stage in memory.stages if stage.stage == memory.worst_stage)
+    cause, size = max(worst.by_cause.items(), key=lambda item: item[1])
+    used, capacity = format_bytes(memory.device_used_bytes), format_bytes(memory.capacity_bytes)
+    return (
+        f"stage {memory.worst_stage} needs {used} of {capacity} in {memory.peak_phase.replace('_', ' ')}; "
+        f"{format_bytes(size)} is {CAUSES.get(cause, cause)}"
+    )
+
+
+def _help(helpful: tuple[Remedy, ...]) -> str:
+    """The fastest change that fits, in words."""
+    if not helpful:
+        return "; no change of one knob makes it fit, ask `planner plan`"
+    first = helpful[0]
+    return f"; {first.change} makes it {format_bytes(first.device_used_bytes)} at {first.slowdown:+.0%} step time"
 
 
 def _regressions(

@@ -62,7 +62,8 @@ def asked(question: Question, given: Mapping[str, Any]) -> Asked:
     if not name:
         if given.get("settings_format"):
             raise BadInput("--format says how to read --settings, which is not given; give --settings FILE")
-        return Asked(situation_of(question), strategy_of(question))
+        strategy = strategy_of(question)
+        return Asked(situation_of(question), strategy)
     return _from_settings(question, name, given.get("settings_format"))
 
 
