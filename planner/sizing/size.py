@@ -145,8 +145,10 @@ def _ask_for_fewest(table: Table, bases: Sequence[Base]) -> None:
         if fitting:
             update = {"objective": "devices", "run": free}
             table.ask(base, fitting[:1], search.model_copy(update=update), FEWEST_THAT_FIT)
-        if doing and search.run.deadline_s is not None:
-            table.ask(base, doing[:1], search.model_copy(update={"objective": "devices"}), FEWEST)
+        if fitting and search.run.deadline_s is not None:
+            # Where no row will do, a count between the rows still may.
+            most = doing[:1] or [rows[-1].devices]
+            table.ask(base, most, search.model_copy(update={"objective": "devices"}), FEWEST)
     table.solve()
 
 
