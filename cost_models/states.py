@@ -269,11 +269,10 @@ class StatePricer:
         )
 
     def _server_s(self, payload: Array, span: Span) -> Array:
-        """Seconds in which the first rank of a group gathers from, and sends to, all others."""
+        """Seconds in which the servers of a group gather from, and send to, all others, `payload` bytes each."""
         if not payload.any():
             return np.zeros(payload.shape)
-        workers = np.asarray(span.size) - 1.0
-        return np.asarray(parameter_server_seconds(payload, workers, self._network))
+        return np.asarray(parameter_server_seconds(payload, span, self._network))
 
     def _collective_s(self, collective: Collective, payload: Array, span: Span) -> Array:
         if not payload.any():

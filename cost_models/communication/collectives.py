@@ -72,19 +72,22 @@ def lines_of(
 
 
 def parameter_server_seconds(
-    payload_bytes: Num, workers: Num, network: Network | ClusterSpec, servers: Num = 1
+    payload_bytes: Num, span: Span, network: Network | ClusterSpec, servers: Num = 1
 ) -> Array:
-    """Seconds in which every worker pushes its gradients and pulls the parameters, `payload_bytes` each way.
+    """Seconds in which every rank pushes its gradients and pulls the parameters, `payload_bytes` each way.
 
-    The servers' links are the hot spot: t = 2 * bytes * workers / (servers * r) + 2 messages, r the
-    send-receive rate of one device on the outermost tier that the workers need; servers share the parameters
-    evenly (Li et al. 2014, section 5). Limit: workers and servers on one domain pay its rate only if the
-    whole cluster is that domain.
+    The servers' links are the hot spot (Li et al. 2014, section 5): the first ranks of a group, which work too, share
+    the parameters evenly, so each takes and gives bytes / servers for every rank beside it: on a tier, for the
+    m_t - m_in ranks of its domain that are not in the one inside. t = 2 max_t (bytes (m_t - m_in) / (servers r_t)) + 2
+    messages. A worker's own port carries `payload_bytes` each way, never more than a server's.
     """
     known = network if isinstance(network, Network) else network_of(network)
-    payload, count = np.asarray(payload_bytes, dtype=float), np.asarray(workers, dtype=float)
-    outer = int(np.searchsorted(known.domains, known.num_devices))
-    rate = float(known.rate[outer] * known.send_receive[outer])
-    start = float((known.base_s[-1, outer] + known.ring_hop_s[-1, outer]) * 2.0)
-    busy = start + 2.0 * payload * count / (np.asarray(servers, dtype=float) * rate)
-    return np.where((count > 0.0) & (payload > 0.0), busy, 0.0)
+    at = lay_out(span, known)
+    dims = at.size.ndim
+    served = np.maximum(np.asarray(servers, dtype=float), 1.0)
+    carried = known.send_receive.reshape(-1, *[1] * dims) * at.links
+    slope = np.where(at.used, (at.members - at.inside) / carried, 0.0).max(axis=0) / served
+    hop = np.where(at.used, known.ring_hop_s[-1].reshape(-1, *[1] * dims), 0.0).max(axis=0)
+    payload = np.asarray(payload_bytes, dtype=float)
+    busy = 2.0 * (at.base[-1] + hop) + 2.0 * payload * slope
+    return np.where((at.size > 1.0) & (payload > 0.0), busy, 0.0)

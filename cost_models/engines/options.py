@@ -124,6 +124,13 @@ class DdpOptions(TorchOptions):
     """False, as torch's own default is: gradients are copied into buckets of their size."""
 
 
+class ParameterServerOptions(TorchOptions):
+    """How many ranks serve."""
+
+    servers: Annotated[int, Field(ge=1, le=65_536)] = 1
+    """Ranks that share aggregate and optimizer evenly, and work too."""
+
+
 class Fsdp1Options(TorchOptions):
     """FullyShardedDataParallel: how far gathers run ahead, and when gradients are reduced."""
 

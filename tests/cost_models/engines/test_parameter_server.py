@@ -15,14 +15,39 @@ def predicted(make_situation, engine, devices, strategy="mbs=1"):
 
 
 def test_the_servers_link_is_the_hot_spot(make_situation):
-    """A ring moves 2 (n - 1) / n of the bytes over every link, the server (n - 1) times both ways over one."""
+    """A ring moves 2 (n - 1) / n of the bytes over every link, the server those of all others both ways over one."""
     for devices in (2, 8, 16):
         ring = predicted(make_situation, "ddp", devices).breakdown_s["dp_communication"]
         server = predicted(make_situation, "parameter_server", devices).breakdown_s["dp_communication"]
         assert server > ring
     few, many = (predicted(make_situation, "parameter_server", n) for n in (32, 64))
     shown = [found.breakdown_s["dp_communication"] for found in (few, many)]
-    assert shown[1] / shown[0] == pytest.approx(63 / 31, rel=0.05)
+    assert shown[1] / shown[0] == pytest.approx((64 - 8) / (32 - 8), rel=0.05)  # ranks of other nodes
+
+
+def test_servers_share_the_load(make_situation):
+    """Each carries and keeps its share; there are at most as many as ranks."""
+
+    def served(servers):
+        of = make_situation(
+            "gpt2",
+            "dgx-a100",
+            32,
+            seq_len=1024,
+            global_batch=64,
+            engine="parameter_server",
+            options={"engine.servers": servers},
+        )
+        return evaluate(of, parse_strategy("mbs=1"))
+
+    one, four, all_of_them = (served(n) for n in (1, 4, 32))
+    shown = [found.breakdown_s["dp_communication"] for found in (one, four, all_of_them)]
+    assert shown[0] / shown[1] == pytest.approx(4.0, rel=0.05)
+    assert shown[0] / shown[2] == pytest.approx(32.0, rel=0.05)
+    kept = [found.memory.stages[0].by_phase["initialisation"] for found in (one, four)]
+    assert kept[0] - kept[1] == pytest.approx(0.75 * 8 * one.parameters, rel=0.01)
+    with pytest.raises(IllegalStrategy, match="of 32 ranks"):
+        served(64)
 
 
 def test_the_server_keeps_what_ddp_keeps_everywhere(make_situation):
