@@ -24,13 +24,15 @@ class Hiding:
 
     The exposed part of s seconds of gradient reduction beside a window of b seconds is max(c s, s - w b), with
     c = `sync_exposed_min` and w = `sync_overlap`; that of the parameter gather is its `gather_exposed` share.
-    `spare_s`, (2, rows, B): what a row's forward and backward take less where they run in a pair.
+    `spare_s`, (2, rows, B): what a row's forward and backward take less where they run in a pair, as `paired_share` of
+    them do.
     """
 
     sync_overlap: Array
     sync_exposed_min: Array
     gather_exposed: Array
     spare_s: Array
+    paired_share: Array
 
 
 def hiding(pricer: Pricer, priced: PricedRows) -> Hiding:
@@ -52,6 +54,7 @@ def hiding(pricer: Pricer, priced: PricedRows) -> Hiding:
         sync_exposed_min=shown + slowed * (1.0 - shown),
         gather_exposed=1.0 - (1.0 - slowed) * hidden,
         spare_s=spare_seconds(pricer, priced),
+        paired_share=paired_share(pricer, meshes),
     )
 
 

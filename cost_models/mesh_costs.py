@@ -8,7 +8,7 @@ import numpy as np
 from cost_models.chunk import TIME_CAUSES, LayerTable, MeshCosts, StepRules
 from cost_models.communication import Network, Span, collective_seconds
 from cost_models.device_memory import device_memory, workspace_bytes
-from cost_models.hiding import Hiding, hiding, paired_share
+from cost_models.hiding import Hiding, hiding
 from cost_models.mesh import MeshBatch
 from cost_models.operators.base import Collective
 from cost_models.overlap import expected_maximum_factor
@@ -74,18 +74,16 @@ def mesh_costs(pricer: Pricer, priced: PricedRows, rules: BatchRules, index: int
         pp=int(meshes.pp[index]),
         vpp=int(meshes.vpp[index]),
         num_micro_batches=int(meshes.micro_batches(pricer.job.global_batch)[index]),
-        table=_in_pairs(pricer, priced, rules, index, _layer_table(priced, index)),
+        table=_in_pairs(priced, rules, index, _layer_table(priced, index)),
         rules=_step_rules(pricer, meshes, rules, index),
         uniform_full=space.uniform_full,
         uniform_chunks=space.uniform_chunks,
     )
 
 
-def _in_pairs(
-    pricer: Pricer, priced: PricedRows, rules: BatchRules, index: int, table: LayerTable
-) -> LayerTable:
+def _in_pairs(priced: PricedRows, rules: BatchRules, index: int, table: LayerTable) -> LayerTable:
     """The table of a mesh that runs forwards and backwards in pairs: what expert exchanges hide is taken off."""
-    share = float(paired_share(pricer, priced.meshes.take(np.asarray([index])))[0])
+    share = float(rules.hiding.paired_share[index])
     if share == 0.0:
         return table
     forward_s, backward_s = rules.hiding.spare_s[:, list(priced.rows.layers), index]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cost_models.chunk import TIME_CAUSES, Array
-from cost_models.communication import Network, message_seconds, stack_messages
+from cost_models.communication import Network, expert_groups, message_seconds, stack_messages
 from cost_models.engines import Engine
 from cost_models.host import host_rates
 from cost_models.layer_walk import LayerWalk, walk_layer
@@ -236,7 +236,8 @@ class Pricer:
         if not messages:
             return np.zeros((0, points.size))
         spans = {axis: points.span(axis) for axis in Axis}
-        seconds = message_seconds(stack_messages(messages), spans, self.network)
+        groups = expert_groups(op for kind in self.model.kinds.values() for op in kind.operators)
+        seconds = message_seconds(stack_messages(messages), spans, self.network, groups)
         return np.broadcast_to(seconds.reshape(len(messages), -1), (len(messages), points.size))
 
     def _walk(self, layer: RowLayer, points: MeshBatch, style: Style) -> LayerWalk:

@@ -7,6 +7,7 @@ from cost_models.communication.collectives import (
 )
 from cost_models.communication.message_table import MessageTable, message_seconds, stack_messages
 from cost_models.communication.network import Network, load_fabric, network_of
+from cost_models.communication.routing import expert_groups
 from cost_models.communication.spans import (
     ExpertGroups,
     Span,
@@ -24,6 +25,7 @@ __all__ = [
     "collective_seconds",
     "crosses",
     "expected_destinations",
+    "expert_groups",
     "group_interference",
     "load_fabric",
     "members_per_domain",

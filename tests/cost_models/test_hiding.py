@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cost_models.chunk import StepRules, exposed_sync_s
-from cost_models.communication import Span, group_interference, network_of
+from cost_models.communication import ExpertGroups, Span, expert_groups, group_interference, network_of
 from cost_models.errors import IllegalStrategy
 from cost_models.mesh import batch_of, mesh_key
 from cost_models.mesh_costs import batch_rules
@@ -107,6 +107,15 @@ def test_every_overlap_lowers_its_cause_and_not_to_nothing(make_situation, engin
     )
     assert 0.0 < on.breakdown_s[cause] < off.breakdown_s[cause]
     assert on.step_s < off.step_s
+
+
+def test_a_router_that_keeps_groups_reaches_fewer_nodes(make_situation):
+    def kinds(model):
+        of = make_situation(model, "dgx-h800", 64, seq_len=4096, global_batch=256)
+        return expert_groups(op for kind in of.model.kinds.values() for op in kind.operators)
+
+    assert kinds("deepseek-v3") == ExpertGroups(8, 4)
+    assert kinds("mixtral-8x7b") is None and kinds("llama-3.1-8b") is None
 
 
 def test_backward_prefetch_of_fsdp1(make_situation):
