@@ -110,6 +110,7 @@ def _without_plan(
 def _is_complete(situation: Situation, stated: Mapping[str, object]) -> bool:
     """Whether a strategy leaves no searched knob open (dp follows, and experts only where there are any)."""
     optional = {"dp", "dp_replicate"} | (set() if situation.model.is_moe else {"ep", "etp"})
+    optional |= {"groups"} if len(situation.cluster.groups) == 1 else set()
     return all(key in stated or key in optional for key in SEARCHED)
 
 
@@ -119,7 +120,7 @@ def _split(stated: Mapping[str, object]) -> tuple[dict[str, object], dict[str, o
     rest: dict[str, object] = {}
     for key, value in stated.items():
         counted = key == "recompute" and parse_recompute(str(value)).full not in (0, ALL_LAYERS)
-        (pins if key in SEARCHED and not counted else rest)[key] = _plain(value)
+        (pins if key in SEARCHED and not counted else rest)[key] = _plain(key, value)
     return pins | _pins_of_stages(stated), rest
 
 
@@ -145,17 +146,18 @@ def _with_rest(
 
 
 def _asked(stated: Mapping[str, object]) -> str:
-    return ",".join(f"{key}={_text(value)}" for key, value in stated.items())
+    return ",".join(f"{key}={_text(key, value)}" for key, value in stated.items())
 
 
-def _plain(value: object) -> object:
+def _plain(key: str, value: object) -> object:
+    """A value as pins and strategies write it; stages stay numbers."""
     if isinstance(value, tuple):
-        return value
+        return "-".join(map(str, value)) if key == "order" else value
     return getattr(value, "value", value)
 
 
-def _text(value: object) -> str:
-    plain = _plain(value)
+def _text(key: str, value: object) -> str:
+    plain = _plain(key, value)
     if isinstance(plain, tuple):
         return "+".join(map(str, plain))
     return str(plain).lower() if isinstance(plain, bool) else str(plain)
