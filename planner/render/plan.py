@@ -129,7 +129,7 @@ def _show_next(console: Console, result: PlanResult, written: Path | None) -> No
     if written is None:
         console.print("[dim]next:[/dim] repeat with -o plan.json, then planner check plan.json")
         return
-    console.print(f"[dim]next:[/dim] planner check {plain(written)} --max-memory-fraction 0.95")
+    console.print(f"[dim]next:[/dim] planner explain {plain(written)}, then planner check {plain(written)}")
 
 
 def _short(value: object) -> str:
