@@ -31,6 +31,7 @@ class Limits:
     max_memory_fraction: float | None = None
     fail_at_risk: bool = False
     max_slowdown: float = 0.05
+    max_memory_growth: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +163,32 @@ def _regressions(
             f"(moved by: {cause})"
         )
         found += (Regression("step_s", before["step_s"], prediction.step_s, cause, detail),)
+    grown = _memory_growth(prediction, before)
+    if limits.max_memory_growth is not None and grown > limits.max_memory_growth:
+        then, used = grown_from(prediction, grown), prediction.memory.device_used_bytes
+        detail = (
+            f"memory {format_bytes(used)} is {grown:.1%} more than the baseline's {format_bytes(then)}; at most "
+            f"{limits.max_memory_growth:.1%} is allowed (moved by: {cause})"
+        )
+        found += (Regression("device_used_bytes", then, used, cause, detail),)
     if VERDICTS.index(prediction.verdict) > VERDICTS.index(before["verdict"]):
         detail = f"verdict {prediction.verdict} was {before['verdict']} in the baseline (moved by: {cause})"
         found += (Regression("verdict", before["verdict"], prediction.verdict, cause, detail),)
     return found
+
+
+def _memory_growth(prediction: Prediction, before: Mapping[str, Any]) -> float:
+    """Memory over the baseline's less 1; 0 where the baseline does not say."""
+    memory = before.get("memory")
+    used = memory.get("device_used_bytes") if isinstance(memory, Mapping) else None
+    if isinstance(used, bool) or not isinstance(used, int | float) or used <= 0:
+        return 0.0
+    return prediction.memory.device_used_bytes / used - 1.0
+
+
+def grown_from(prediction: Prediction, growth: float) -> float:
+    """The baseline's memory, from how much the prediction is above it."""
+    return prediction.memory.device_used_bytes / (1.0 + growth)
 
 
 def baseline_prediction(baseline: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -82,6 +82,11 @@ def write_plan(path: Path, document: Mapping[str, object]) -> None:
     write_whole(path, json.dumps(document, indent=1, allow_nan=False) + "\n", "plan file", "-o")
 
 
+def write_json(path: Path, document: Mapping[str, object], what: str, option: str) -> None:
+    """Write a JSON document whole or not at all; numbers that are not finite become null."""
+    write_whole(path, json.dumps(finite(dict(document)), indent=1, allow_nan=False) + "\n", what, option)
+
+
 def write_whole(path: Path, text: str, what: str, option: str) -> None:
     """Write text whole or not at all, as `write_plan` does; `what` and `option` name it in the refusal."""
     draft: Path | None = None

@@ -23,6 +23,7 @@ COMMANDS = (
     "compare",
     "probe",
     "check",
+    "baseline",
     "simulate",
     "export",
     "run",

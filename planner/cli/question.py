@@ -75,10 +75,14 @@ def question_from_file(name: str) -> Question:
                 f"file {shown(name)} has the key {str(key)[:60]!r}, which is not known; "
                 f"{hint}keys: {', '.join(FILE_KEYS)} (or give a plan file)"
             )
-    folder = Path() if name == STANDARD_INPUT else Path(name).parent
+    return question_of_mapping(values, Path() if name == STANDARD_INPUT else Path(name).parent)
+
+
+def question_of_mapping(values: Mapping[str, Any], folder: Path) -> Question:
+    """The question that the keys of FILE_KEYS state; relative paths in it start in `folder`."""
     job = values.get("job", {})
     if not isinstance(job, dict):
-        raise BadInput(f"file {shown(name)}: job holds a {type(job).__name__}; give keys such as seq_len")
+        raise BadInput(f"job holds a {type(job).__name__}; give keys such as seq_len")
     model, cluster, strategy = (_stated(values, key, folder) for key in ("model", "cluster", "strategy"))
     return Question(model, cluster, job, strategy)
 
@@ -218,3 +222,25 @@ def _model_name(stated: str, config: Mapping[str, Any]) -> str:
         return "model"
     path = Path(stated)
     return (path.resolve().parent.name if path.stem == "config" else path.stem)[:80] or "model"
+
+
+def validated_limits(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Limits of a planner.yaml: shares as numbers or as 5%; raises BadInput naming the key."""
+    found: dict[str, Any] = {}
+    for key, value in stated.items():
+        if key == "fail_at_risk":
+            if not isinstance(value, bool):
+                raise BadInput(f"limits.{key} is {value!r:.40}; give true or false", pointer=f"/limits/{key}")
+            found[key] = value
+            continue
+        text = str(value).strip()
+        try:
+            share = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+        except ValueError:
+            share = -1.0
+        if isinstance(value, bool) or not 0.0 <= share <= 100.0:
+            raise BadInput(
+                f"limits.{key} is {value!r:.40}; give a share such as 0.05 or 5%", pointer=f"/limits/{key}"
+            )
+        found[key] = share
+    return found

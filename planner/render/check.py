@@ -1,13 +1,37 @@
 """A check for people: yes or no first, then the numbers behind it."""
 
+from rich.console import Console
+
 from cost_models.units import format_bytes, format_seconds
 from planner.check import CheckReport
+from planner.gate import NamedCheck
 from planner.render.console import bar, make_console, plain
 
 
-def show_check(report: CheckReport) -> None:
-    """`planner check` for people."""
+def show_checks(checks: tuple[NamedCheck, ...]) -> None:
+    """`planner check` for people: one job, or every job under its name and a last line that counts."""
     console = make_console()
+    for check in checks:
+        if len(checks) > 1:
+            console.print(f"\n[bold]{plain(check.name)}[/bold]")
+        if check.report is None:
+            console.print(f"[bold red]fail[/bold red]  {plain(check.refusal)}")
+        else:
+            _show_report(console, check.report)
+        for note in check.notes:
+            console.print(f"[yellow]warning[/yellow] {plain(note)}")
+    if len(checks) > 1:
+        failed = sum(not check.passed for check in checks)
+        word = (
+            f"[bold red]{failed} of {len(checks)} fail[/bold red]"
+            if failed
+            else "[bold green]all pass[/bold green]"
+        )
+        console.print(f"\n{word}")
+
+
+def _show_report(console: Console, report: CheckReport) -> None:
+    """One job's answer and numbers."""
     prediction, memory = report.prediction, report.prediction.memory
     word = "[bold green]pass[/bold green]" if report.passed else "[bold red]fail[/bold red]"
     console.print(f"{word}  {plain(prediction.strategy.mesh_text())}")

@@ -1,24 +1,25 @@
 """`planner check`: the gate of a CI."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from cost_models.errors import BadInput
 from planner.cli.answer import NO, YES, Answer
 from planner.cli.inputs import read_json, read_text
+from planner.cli.jobs_file import JobsFile, jobs_of, refusal_of
 from planner.cli.options import json_option, progress_option, request_options, stacked, strategy_option
-from planner.cli.question import (
-    Question,
-    question_from_file,
-    question_from_options,
-)
+from planner.cli.question import Question, question_from_file, question_from_options
 from planner.cli.settings_file import SETTINGS_OPTIONS, asked
 from planner.cli.types import Number, OneOf
 
 if TYPE_CHECKING:
-    from planner.check import CheckReport
+    from planner.check import Limits
+    from planner.gate import NamedCheck
 
 FORMATS = ("text", "github", "junit", "sarif", "markdown")
+LIMITS = ("max_memory_fraction", "max_slowdown", "max_memory_growth")
 
 _GATE = (
     click.option(
@@ -26,10 +27,17 @@ _GATE = (
     ),
     click.option("--fail-at-risk", is_flag=True, help="Exit 1 also where memory may run out."),
     click.option(
-        "--baseline", metavar="FILE", help="A plan file, or the JSON of evaluate or check, to compare with."
+        "--baseline",
+        metavar="FILE",
+        help="What `planner baseline` wrote, a plan file, or the JSON of evaluate or check, to compare with.",
     ),
     click.option(
         "--max-slowdown", type=Number(0, 100, percent=True), help="Allowed over the baseline; default 5%."
+    ),
+    click.option(
+        "--max-memory-growth",
+        type=Number(0, 100, percent=True),
+        help="Allowed over the baseline's memory; default any that fits.",
     ),
     click.option("--output-format", type=OneOf(FORMATS), help="For people, or for a CI; default text."),
 )
@@ -44,39 +52,93 @@ _GATE = (
 @json_option
 @progress_option
 def command(**given: Any) -> Answer:
-    """Hold one strategy against limits and a baseline.
+    """Hold one strategy, or every job of a planner.yaml, against limits and a baseline.
 
-    The question comes from options, from a plan file, or from a planner.yaml with the keys model, cluster,
-    job and strategy; options win. Exit code 0 yes, 1 no, 2 bad input or an illegal strategy.
+    The question comes from options, from settings of a framework, from a plan file, or from a planner.yaml with
+    the keys model, cluster, job and strategy, or a list of such jobs; options win. Exit code 0 yes, 1 no, 2 bad
+    input or an illegal strategy.
     """
     if given["as_json"] and given["output_format"] is not None:
         raise click.UsageError("--json and --output-format both say what to print; give one of them")
-    base = question_from_file(given["source"]) if given["source"] else Question()
-    question = question_from_options(given).over(base)
     name = given["baseline"]
     baseline = read_json(read_text(name, "baseline"), name, "baseline") if name else None
-    ask = asked(question, given)
+    listed = jobs_of(given["source"]) if given["source"] else None
+    if listed is not None:
+        return _many(listed, given, baseline)
+    return _one(given, baseline)
 
-    from planner.check import Limits, check
 
-    stated = {key: given[key] for key in ("max_memory_fraction", "max_slowdown") if given[key] is not None}
-    report = check(
-        ask.situation, ask.strategy, Limits(fail_at_risk=given["fail_at_risk"], **stated), baseline
+def _one(given: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> Answer:
+    """The answer for one strategy."""
+    base = question_from_file(given["source"]) if given["source"] else Question()
+    ask = asked(question_from_options(given).over(base), given)
+
+    from planner.check import check
+    from planner.gate import NamedCheck, baseline_of
+
+    subject = given["source"] or given.get("settings_file") or "planner check"
+    before, notes = baseline_of(baseline, subject)
+    report = check(ask.situation, ask.strategy, _limits(given, {}), before)
+    checks = (NamedCheck(subject, report, notes=notes),)
+    return Answer(
+        report.to_json() | ask.to_json() | {"warnings": list(checks[0].warnings)},
+        lambda: _show(checks, given, subject),
+        given["as_json"],
+        YES if report.passed else NO,
     )
+
+
+def _many(listed: JobsFile, given: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> Answer:
+    """The answer for a list of jobs; one that cannot be predicted fails and stops no other."""
+    from planner.gate import gate_json
+
+    checks = checks_of(listed, question_from_options(given), _limits(given, listed.limits), baseline)
+    source = str(given["source"])
+    return Answer(
+        gate_json(checks),
+        lambda: _show(checks, given, source),
+        given["as_json"],
+        YES if all(check.passed for check in checks) else NO,
+    )
+
+
+def checks_of(
+    listed: JobsFile, over: Question, limits: "Limits", baseline: Mapping[str, Any] | None
+) -> "tuple[NamedCheck, ...]":
+    """Every job of a list, checked."""
+    from planner.check import check
+    from planner.gate import NamedCheck, baseline_of
+
+    found = []
+    for job in listed.jobs:
+        before, notes = baseline_of(baseline, job.name)
+        try:
+            ask = job.ask(over)
+            report = check(ask.situation, ask.strategy, limits, before)
+        except BadInput as error:
+            found.append(NamedCheck(job.name, None, refusal_of(error), notes))
+            continue
+        found.append(NamedCheck(job.name, report, notes=notes))
+    return tuple(found)
+
+
+def _limits(given: Mapping[str, Any], stated: Mapping[str, Any]) -> "Limits":
+    """Limits of the file, with those of the command line over them."""
+    from planner.check import Limits
+    from planner.cli.question import validated_limits
+
+    values = validated_limits(stated) | {key: given[key] for key in LIMITS if given[key] is not None}
+    at_risk = bool(values.pop("fail_at_risk", False)) or given["fail_at_risk"]
+    return Limits(fail_at_risk=at_risk, **values)
+
+
+def _show(checks: "tuple[NamedCheck, ...]", given: Mapping[str, Any], source: str) -> None:
     style = given["output_format"] or "text"
-
-    def show() -> None:
-        _show(report, style, given["source"] or "planner check")
-
-    return Answer(report.to_json() | ask.to_json(), show, given["as_json"], YES if report.passed else NO)
-
-
-def _show(report: "CheckReport", style: str, subject: str) -> None:
     if style == "text":
-        from planner.render import show_check
+        from planner.render import show_checks
 
-        show_check(report)
+        show_checks(checks)
         return
-    from planner.render.check_formats import format_check
+    from planner.render.check_formats import format_checks
 
-    click.echo(format_check(report, style, subject))
+    click.echo(format_checks(checks, style, source))
