@@ -2,18 +2,22 @@
 
 from cost_models.specs.cluster import ClusterSpec
 
-MAX_COUNTS = 20_000
-"""More whole nodes than this are thinned like the coarse counts."""
+FINE_NODES = 64
+STEPS_PER_DOUBLING = 32
+"""Every number of whole nodes up to the first, then so many between a number and its double (3 %)."""
 
 
 def all_counts(cluster: ClusterSpec) -> tuple[int, ...]:
-    """Every number of devices inside one node, every number of whole nodes, and all devices."""
+    """Every number of devices inside one node, whole nodes (all of them up to 64 nodes), and all devices."""
     if not _may_shrink(cluster):
         return (cluster.num_devices,)
     node, most = cluster.groups[0].devices_per_node, cluster.num_devices
-    if most // node > MAX_COUNTS:
-        return coarse_counts(cluster)
-    return tuple(sorted({*range(1, min(node, most) + 1), *range(node, most + 1, node), most}))
+    nodes: list[int] = []
+    number = 1
+    while number * node <= most:
+        nodes.append(number * node)
+        number += 1 if number < FINE_NODES else (1 << (number.bit_length() - 1)) // STEPS_PER_DOUBLING
+    return tuple(sorted({*range(1, min(node, most) + 1), *nodes, most}))
 
 
 def coarse_counts(cluster: ClusterSpec) -> tuple[int, ...]:

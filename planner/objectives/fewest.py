@@ -31,7 +31,7 @@ def fewest_devices(asking: Asking) -> PlanResult:
     """The plan on the fewest devices that will do, the fastest on so many."""
     space = all_counts(asking.situation.cluster)
     known = _Known()
-    left = [devices for devices in space if not _too_slow_by_arithmetic(asking, devices, known)]
+    left = _fast_enough_by_arithmetic(asking, space, known)
     _bisect(asking, left, known)
     for devices in sorted(left):
         if known.result is not None and devices >= known.devices:
@@ -40,7 +40,9 @@ def fewest_devices(asking: Asking) -> PlanResult:
             break
     if known.result is None:
         return none_fast_enough(asking, _proof(space, known))
-    return with_proof(known.result, _proof(space, known), asking, {"devices": known.devices})
+    refined = asking.fastest({"devices": known.devices})
+    result = refined if refined is not None and refined.best is not None else known.result
+    return with_proof(result, _proof(space, known), asking, {"devices": known.devices})
 
 
 def _proof(space: tuple[int, ...], known: _Known) -> Proof:
@@ -77,15 +79,18 @@ def _bisect(asking: Asking, left: list[int], known: _Known) -> None:
             low = middle + 1
 
 
-def _too_slow_by_arithmetic(asking: Asking, devices: int, known: _Known) -> bool:
-    situation = asking.at({"devices": devices})
-    if situation is None:
-        known.points[devices] = Point({"devices": devices}, "does_not_fit")
-        return True
-    least, limit = fewest_seconds(situation), asking.terms(situation).slowest_step_s
-    if least > limit:
-        known.points[devices] = Point({"devices": devices}, "too_slow", None, least)
-    return least > limit
+def _fast_enough_by_arithmetic(asking: Asking, space: tuple[int, ...], known: _Known) -> list[int]:
+    """The counts that arithmetic does not rule out; the others are noted with their bound."""
+    terms, devices = asking.terms(asking.situation), asking.situation.cluster.num_devices
+    together_s = fewest_seconds(asking.situation) * devices
+    left = []
+    for count in space:
+        least_s = together_s / count
+        if least_s > terms.on(count).slowest_step_s:
+            known.points[count] = Point({"devices": count}, "too_slow", None, least_s)
+        else:
+            left.append(count)
+    return left
 
 
 def _will_do(asking: Asking, devices: int, known: _Known) -> bool:
@@ -101,13 +106,16 @@ def _asked(asking: Asking, devices: int) -> tuple[Point, PlanResult | None]:
     """How one count ends: by its bound where that rules it out, else by a search."""
     change = {"devices": devices}
     situation = asking.at(change)
-    if asking.is_late or situation is None:
+    if situation is None:
+        return _ruled_out(change, math.inf), None
+    if asking.is_late:
         return Point(change, "open"), None
     limit = asking.terms(situation).slowest_step_s
     least = asking.least_step_s(change)
     if not math.isfinite(least) or least > limit:
         return _ruled_out(change, least), None
-    result = asking.fastest(change, within_s=limit)
+    # Where anything will do, the search may stop at the first plan; the one that is kept is refined at the end.
+    result = asking.fastest(change, within_s=limit) if math.isfinite(limit) else asking.fits(change)
     if result is None or result.status == "unknown":
         return Point(change, "open", None, least), None
     # Without a plan and without a bound nothing fits; a plan above the limit may still be found.

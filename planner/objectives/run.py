@@ -8,7 +8,7 @@ energy = power of all devices x wall x PUE
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from cost_models.mesh import batch_of, mesh_key
@@ -59,6 +59,18 @@ class RunTerms:
             power_w=power * run.pue,
             goodput=expected_goodput(run, devices, checkpoint_bytes(situation)),
             request=run,
+        )
+
+    def on(self, devices: int) -> "RunTerms":
+        """The same terms on another number of the same devices."""
+        share = devices / self.devices
+        price = self.price_usd_per_s
+        return replace(
+            self,
+            devices=devices,
+            price_usd_per_s=None if price is None else price * share,
+            power_w=self.power_w * share,
+            goodput=expected_goodput(self.request, devices, self.goodput.checkpoint_bytes),
         )
 
     @cached_property

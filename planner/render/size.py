@@ -90,13 +90,11 @@ def _short(value: float) -> str:
 
 
 def _degrees(strategy: str) -> str:
-    """`TP2 CP4 PP8` of a strategy's text."""
-    pairs = (part.partition("=") for part in strategy.split(","))
-    shown = ("tp", "cp", "pp", "vpp", "ep", "dp")
-    return (
-        " ".join(f"{key.upper()}{value}" for key, _, value in pairs if key in shown and value != "1")
-        or "1 device"
-    )
+    """`TP2 CP4 PP8 offload optimizer:1` of a strategy's text."""
+    keys = dict(part.partition("=")[::2] for part in strategy.split(","))
+    shown = [f"{key.upper()}{keys[key]}" for key in ("tp", "cp", "pp", "vpp", "ep", "dp") if keys[key] != "1"]
+    offload = keys.get("offload", "none")
+    return " ".join([*shown, *([] if offload == "none" else [f"offload {offload}"])]) or "1 device"
 
 
 def _answers(report: "SizeReport") -> list[str]:

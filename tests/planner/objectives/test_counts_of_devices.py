@@ -32,6 +32,11 @@ def test_declared_counts(tiny):
     assert coarse_counts(cluster) == (1, 2, 4, 8, 16, 24, 32, 44)
     assert doubled_counts(cluster) == (1, 2, 4, 8, 16, 32, 44)
     assert all_counts(tiny(3).cluster) == (1, 2, 3)
+    many = all_counts(tiny(8 * 256).cluster)
+    # 1 to 7 devices, 1 to 64 nodes, then 66, 68, ... 128 and 132, 136, ... 256
+    assert len(many) == 7 + 64 + 32 + 32
+    assert many[71:73] == (8 * 66, 8 * 68)
+    assert many[-2:] == (8 * 252, 8 * 256)
 
 
 @pytest.mark.parametrize("seed", range(12))
