@@ -12,8 +12,8 @@ The first stage runs whole backwards, as in `zero_bubble`.
 
 The lists run the forward of a pair before its backward.  Where the two run side by side the pair is one piece of work,
 shorter by what they hide of each other's communication, and hands both results on at its end: all of its seconds are
-`PipelineDurations.paired_forward_s`, and `paired_backward_s` is 0.  That gives the report's
-bubble to within a tenth; one after the other it is (p' - 1) (F + I - W), as the forward's tensor leaves earlier.
+`PipelineDurations.paired_forward_s`, and `paired_backward_s` is 0.  The bubble is then at
+most the report's; one after the other it is (p' - 1) (F + I - W), as the forward's tensor leaves earlier.
 """
 
 from cost_models.schedule.rank_list import Operation, RankList
