@@ -159,13 +159,19 @@ def _neighbour(situation: Situation, plan: Prediction, wanted: tuple[str, str, o
     legal = [p for p in tried if isinstance(p, Prediction)]
     fitting = [p for p in legal if p.verdict == "fits"]
     if not fitting:
-        why = "no legal neighbour"
-        if legal:
-            least = min(legal, key=lambda p: p.memory.device_used_bytes)
-            why = f"no neighbour fits; the leanest is short by {format_bytes(-least.memory.margin_bytes)}"
-        return Alternative(axis, change, value, "neighbour", None, None, why)
+        return Alternative(axis, change, value, "neighbour", None, None, _unfit(legal))
     best = min(fitting, key=lambda p: p.step_s)
     return Alternative(axis, change, value, "neighbour", best, difference(plan, best))
+
+
+def _unfit(legal: list[Prediction]) -> str:
+    """Why none of these neighbours is taken."""
+    if not legal:
+        return "no legal neighbour"
+    least = min(legal, key=lambda p: p.oom_probability)
+    if least.fits:
+        return f"no neighbour surely fits; the leanest runs out of memory with {least.oom_probability:.0%}"
+    return f"no neighbour fits; the leanest is short by {format_bytes(max(-least.memory.margin_bytes, 0.0))}"
 
 
 def neighbours(strategy: Strategy, axis: str, value: object, blocks: int) -> Iterator[StrategyRequest]:

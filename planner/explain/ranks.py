@@ -13,6 +13,9 @@ from cost_models.specs.strategy import Strategy
 from cost_models.step import step_costs
 from planner.evaluate import Context
 
+ROUNDING = 1e-9
+"""Slack below this share of the step is the rounding of sums."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
@@ -26,7 +29,7 @@ class Ranks:
     def slack_s(self) -> Array:
         """How much longer each rank could work before it is as busy as the busiest."""
         slack: Array = self.busy_s.max() - self.busy_s
-        return slack
+        return np.where(slack > ROUNDING * self.step_s, slack, 0.0)
 
 
 def ranks_of(context: Context, strategy: Strategy) -> Ranks:

@@ -12,7 +12,7 @@ from cost_models.units import format_seconds
 from planner.evaluate import evaluate
 from planner.explain.pinned import Budget, best_under
 from planner.explain.scaled import Better, faster_resources, more_memory, one_more_node
-from planner.plan import Prediction
+from planner.plan import PlanResult, Prediction
 from planner.request import SearchRequest
 from planner.situation import Situation
 
@@ -70,19 +70,20 @@ class Sensitivity:
 def sensitivities(
     situation: Situation, search: SearchRequest, plan: Prediction, budget: Budget
 ) -> tuple[Sensitivity, ...]:
-    """Every improvement; those that change nothing for the same strategy are re-planned first."""
+    """Every improvement. Memory and a node change nothing for the same strategy: they have most of the time."""
     changes = list(_changes(situation))
-    return tuple(
-        _of(situation, search, plan, change, budget.share_s(len(changes) - index))
-        for index, change in enumerate(changes)
-    )
+    found: list[Sensitivity] = []
+    for index, change in enumerate(changes):
+        parts = 2 if change.key in ("memory", "node") else len(changes) - index
+        found.append(_of(situation, search, plan, change, budget.share_s(parts)))
+    return tuple(found)
 
 
 def _changes(situation: Situation) -> Iterator[Better]:
+    yield more_memory(situation)
     node = one_more_node(situation)
     if node is not None:
         yield node
-    yield more_memory(situation)
     yield from faster_resources(situation)
 
 
@@ -104,3 +105,13 @@ def _of(
             else (result.reason or "no plan is legal and fits")
         )
     return Sensitivity(change.key, change.name, plan.step_s, devices, repriced, best, why)
+
+
+def _why_none(change: Better, result: PlanResult | None) -> str:
+    """Why there is no plan on the better hardware."""
+    if result is None or result.status == "unknown":
+        return "no plan found in the time given"
+    legal = result.certificate.meshes_total - sum(result.certificate.meshes_illegal.values())
+    if not legal:
+        return f"no layout divides over {change.situation.cluster.num_devices:,} devices"
+    return "no plan fits"
