@@ -82,12 +82,11 @@ class Pricer:
             return style
         return replace(style, reference_logits=2 if reference.keeps_logits else 1)
 
-    def price(self, meshes: MeshBatch) -> PricedRows:
-        """Price a batch of meshes."""
+    def price(self, meshes: MeshBatch, work: RowWork | None = None) -> PricedRows:
+        """Price a batch of meshes; `work` is `work(meshes)` where it is known."""
         rows = model_rows(self.model, self.job)
         style = self.style(meshes.key.cp_kind)
-        points, inverse = _distinct(meshes)
-        work = self._work(rows, points, style).take(inverse)
+        work = self.work(meshes) if work is None else work
         states = self._states(rows, meshes, style)
         if self.job.reference.forwards:
             work = with_reference(work, self.job.reference.forwards)

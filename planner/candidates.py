@@ -1,20 +1,22 @@
-"""Every mesh of the declared space as arrays: axis values, legality by rule, what is left.
+"""The declared space: values of every axis, what is a combination at all, and which combinations break a rule.
 
 The space is the product of the values below, restricted by pins and bans; every member is counted as illegal (by the
 first rule it breaks), out of memory, bounded, solved or open. A mesh is every knob but stage boundaries and full
-recompute, which the inner problem chooses.
+recompute, which the inner problem chooses. The product is far too large to list, so it is kept as families.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cost_models.engines import Engine, Facts, Space
 from cost_models.mesh import SCHEDULES, Bool, Int, MeshBatch, MeshKey
 from cost_models.schedule.names import ScheduleName
+from cost_models.specs.offload import Offload, parse_offload
 from cost_models.specs.recompute import Recompute
 from cost_models.specs.strategy import Strategy, divisors
+from planner.families import AXES, Families, Options, State, sort_out
 from planner.restrictions import Restrictions
 
 MIN_TOKENS_PER_CP_RANK = 1024
@@ -25,6 +27,8 @@ MAX_SAMPLES_PER_MICRO_BATCH = 1024
 MAX_CHUNKS_PER_RANK = 8
 """Virtual stages per rank that the search tries."""
 
+CP_KINDS = ("ring", "allgather", "ulysses")
+
 STAGES = (
     "contiguous; vpp 1 with whole backwards: every cut with at least one layer a stage; vpp above 1, a split backward, "
     "or more than 2,048 layers: stages of q and q + 1 layers, the longer ones in a row, up to 2 fewer on the first and "
@@ -32,14 +36,14 @@ STAGES = (
 )
 """Stage boundaries in words, as the certificate shows them (planner/search/windows.py)."""
 
-AXES = tuple(f.name for f in fields(MeshBatch) if f.name != "key")
+ROW_AXES = ("tp", "cp", "pp", "ep", "etp", "mbs", "sp")
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Legal meshes, one batch per key, and how many were illegal by which rule."""
+    """The legal meshes as families, and how many were illegal by which rule."""
 
-    batches: tuple[MeshBatch, ...]
+    families: Families
     total: int
     illegal: Mapping[str, int]
     space: Mapping[str, object]
@@ -47,40 +51,44 @@ class Candidates:
     @property
     def num_legal(self) -> int:
         """Meshes that break no rule."""
-        return sum(batch.size for batch in self.batches)
+        return self.families.size
+
+    @property
+    def batches(self) -> tuple[MeshBatch, ...]:
+        """Every legal mesh, one batch per key; for small spaces."""
+        return self.families.everything()
+
+    def plain_batches(self) -> tuple[MeshBatch, ...]:
+        """Legal meshes of the first kind of context parallelism and order, without offload and replicas."""
+        options = self.families.options
+        first = options.kinds[0]
+        kinds = [i for i, key in enumerate(options.kinds) if replace(key, scopes=first.scopes) == first]
+        fewest = min(state.replicate for state in options.states)
+        offload = min((state.offload for state in options.states), key=lambda o: (o.optimizer, o.parameters))
+        states = [i for i, s in enumerate(options.states) if s.replicate == fewest and s.offload == offload]
+        return tuple(self.families.of_kind(kind, states) for kind in kinds)
 
 
 def enumerate_candidates(engine: Engine, facts: Facts, restrictions: Restrictions) -> Candidates:
-    """Enumerate the space and sort out the illegal meshes."""
+    """Lay out the space and sort out the illegal meshes."""
     space = engine.space(facts.model, facts.job)
     values = axis_values(engine, space, facts, restrictions)
-    batch = all_meshes(engine, facts, restrictions)
-    scopes = restrictions.scopes(space.scopes)
-    legal, illegal = _sort_out(engine, facts, batch)
-    left = batch.take(legal)
-    batches = tuple(replace(left, key=MeshKey(scopes=base)) for base in scopes)
-    illegal = {rule: count * len(scopes) for rule, count in illegal.items()}
-    return Candidates(batches, len(scopes) * batch.size, illegal, _describe(values, space, scopes))
+    rows = _rows(values, facts, restrictions)
+    options = Options(_pipes(values), _states(values, space, restrictions), _kinds(space, restrictions))
+    families, total, illegal = sort_out(engine, facts, rows, options, _plausible(rows, options))
+    return Candidates(families, total, illegal, _describe(values, space, options))
 
 
 def all_meshes(engine: Engine, facts: Facts, restrictions: Restrictions) -> MeshBatch:
-    """Every combination of the axes under pins and bans, legal or not, with no recompute."""
-    values = axis_values(engine, engine.space(facts.model, facts.job), facts, restrictions)
-    columns = _product(values, facts, restrictions)
-    return MeshBatch(MeshKey(), *(columns[name] for name in AXES))
-
-
-def _sort_out(engine: Engine, facts: Facts, batch: MeshBatch) -> tuple[Bool, dict[str, int]]:
-    """Which meshes break no rule, and how many break each rule first; rules do not look at the recompute base."""
-    legal = np.ones(batch.size, dtype=bool)
-    illegal: dict[str, int] = {}
-    for rule in engine.rules():
-        standing = np.flatnonzero(legal)
-        broken = rule.broken(facts, batch.take(standing))
-        if broken.any():
-            illegal[rule.name] = int(broken.sum())
-            legal[standing[broken]] = False
-    return legal, illegal
+    """Every combination of row, pipe and state under pins and bans, legal or not, of the first kind, not offloaded."""
+    space = engine.space(facts.model, facts.job)
+    values = axis_values(engine, space, facts, restrictions)
+    rows = _rows(values, facts, restrictions)
+    options = Options(_pipes(values), _states(values, space, restrictions), _kinds(space, restrictions))
+    pipes, states, _ = _plausible(rows, options)
+    families = Families(rows, options, pipes, states, np.ones((rows.size, 1), dtype=bool))
+    none = [i for i, state in enumerate(options.states) if state.offload == options.states[0].offload]
+    return replace(families.of_kind(0, none), key=MeshKey())
 
 
 def axis_values(
@@ -89,32 +97,31 @@ def axis_values(
     """Values of each axis before legality; pins and bans applied."""
     devices, model, job = facts.cluster.num_devices, facts.model, facts.job
     domain = facts.cluster.tiers[0].devices_per_domain
-    ways = divisors(devices)
-    blocks = model.num_blocks
+    ways, blocks = divisors(devices), model.num_blocks
     schedules = restrictions.allowed("schedule", (SCHEDULES.index(ScheduleName(s)) for s in space.schedules))
     chunked = any(SCHEDULES[schedule] is ScheduleName.INTERLEAVED for schedule in schedules)
     folded = any(SCHEDULES[schedule].has_two_chunks for schedule in schedules)
-    values: dict[str, tuple[int, ...]] = {
-        "tp": tuple(d for d in ways if d <= domain) if space.tensor else (1,),
+    most_chunks = min(MAX_CHUNKS_PER_RANK if chunked else 1 + folded, blocks)
+    one, moe = (1,), model.is_moe
+    usual: dict[str, tuple[int, ...]] = {
+        "tp": tuple(d for d in ways if d <= domain) if space.tensor else one,
         "cp": tuple(d for d in ways if d == 1 or job.seq_len // d >= MIN_TOKENS_PER_CP_RANK)
         if space.context
-        else (1,),
-        "pp": tuple(d for d in ways if d <= blocks) if space.pipeline else (1,),
-        "vpp": tuple(range(1, min(MAX_CHUNKS_PER_RANK if chunked else 1 + folded, blocks) + 1)),
-        "ep": divisors(model.num_experts) if space.expert and model.is_moe else (1,),
-        "etp": tuple(d for d in ways if d <= domain)
-        if space.expert and model.is_moe and space.tensor
-        else (1,),
+        else one,
+        "pp": tuple(d for d in ways if d <= blocks) if space.pipeline else one,
+        "vpp": tuple(range(1, most_chunks + 1)),
+        "ep": divisors(model.num_experts) if space.expert and moe else one,
+        "etp": tuple(d for d in ways if d <= domain) if space.expert and moe and space.tensor else one,
         "zero": space.zero,
         "mbs": _micro_batches(facts),
         "sp": (0, 1) if space.tensor and engine.can_sequence_parallel(model) else (0,),
-        "dp_replicate": ways if max(space.zero) >= 2 else (1,),
+        "dp_replicate": ways if max(space.zero) >= space.replicate_zero else one,
         "schedule": schedules,
     }
     wide = dict.fromkeys(("tp", "cp", "pp", "etp", "dp_replicate"), ways) | {
         "mbs": divisors(job.global_batch)
     }
-    return {name: restrictions.allowed(name, found, wide.get(name, ())) for name, found in values.items()}
+    return {name: restrictions.allowed(name, found, wide.get(name, ())) for name, found in usual.items()}
 
 
 def _micro_batches(facts: Facts) -> tuple[int, ...]:
@@ -126,33 +133,35 @@ def _micro_batches(facts: Facts) -> tuple[int, ...]:
     return tuple(d for d in divisors(job.global_batch) if d <= largest)
 
 
-def _product(
-    values: Mapping[str, tuple[int, ...]], facts: Facts, restrictions: Restrictions
-) -> dict[str, Int]:
-    """All combinations whose degrees divide the devices; dp follows. Chunks and schedules go together."""
+def _rows(values: Mapping[str, tuple[int, ...]], facts: Facts, restrictions: Restrictions) -> MeshBatch:
+    """Combinations of degrees that divide the devices; dp follows; no sequence parallelism without tp."""
     devices = facts.cluster.num_devices
-    dense = [
-        (tp, cp, pp, vpp, schedule)
-        for tp in values["tp"]
-        for cp in values["cp"]
-        for pp in values["pp"]
-        if devices % (tp * cp * pp) == 0 and restrictions.takes("dp", devices // (tp * cp * pp))
+    grid = np.stack(np.meshgrid(*(np.asarray(values[n], dtype=np.int64) for n in ROW_AXES), indexing="ij"))
+    columns = dict(zip(ROW_AXES, grid.reshape(len(ROW_AXES), -1), strict=True))
+    inner = columns["tp"] * columns["cp"] * columns["pp"]
+    keep = (devices % inner == 0) & ((columns["sp"] == 0) | (columns["tp"] > 1))
+    columns = {name: column[keep] for name, column in columns.items()}
+    dp = devices // inner[keep]
+    taken = {int(n): restrictions.takes("dp", int(n)) for n in np.unique(dp)}
+    keep = np.asarray([taken[int(n)] for n in dp], dtype=bool)
+    columns = {name: column[keep] for name, column in columns.items()} | {
+        "dp": dp[keep],
+        "dp_shard": dp[keep],
+    }
+    one = np.ones(int(keep.sum()), dtype=np.int64)
+    rest = {"vpp": one, "dp_replicate": one, "zero": 0 * one, "schedule": 0 * one}
+    return MeshBatch(MeshKey(), *((columns | rest)[name] for name in AXES))
+
+
+def _pipes(values: Mapping[str, tuple[int, ...]]) -> Int:
+    """Schedules with the chunks that they can have."""
+    found = [
+        (schedule, vpp)
         for vpp in values["vpp"]
         for schedule in values["schedule"]
         if _goes_with(SCHEDULES[schedule], vpp)
     ]
-    names = ("ep", "etp", "zero", "mbs", "sp", "dp_replicate")
-    inner = np.stack(np.meshgrid(*(np.asarray(values[n], dtype=np.int64) for n in names), indexing="ij"))
-    inner = inner.reshape(len(names), -1)
-    outer = np.asarray(dense, dtype=np.int64).reshape(-1, 5).T
-    left = np.repeat(outer, inner.shape[1], axis=1)
-    right = np.tile(inner, (1, outer.shape[1]))
-    columns = dict(zip(("tp", "cp", "pp", "vpp", "schedule"), left, strict=True))
-    columns |= dict(zip(names, right, strict=True))
-    columns["dp"] = devices // (columns["tp"] * columns["cp"] * columns["pp"])
-    columns["dp_shard"] = columns["dp"] // columns["dp_replicate"]
-    keep = _plausible(columns)
-    return {name: columns[name][keep] for name in AXES}
+    return np.asarray(found, dtype=np.int64).reshape(-1, 2)
 
 
 def _goes_with(schedule: ScheduleName, vpp: int) -> bool:
@@ -162,30 +171,68 @@ def _goes_with(schedule: ScheduleName, vpp: int) -> bool:
     return (vpp > 1) == (schedule is ScheduleName.INTERLEAVED)
 
 
-def _plausible(columns: Mapping[str, Int]) -> np.ndarray:
-    """Leave out what is not a combination at all: sp without tp, replicas that do not divide dp, unsharded replicas."""
-    keep: np.ndarray = (columns["sp"] == 0) | (columns["tp"] > 1)
-    keep &= columns["dp_shard"] * columns["dp_replicate"] == columns["dp"]
-    keep &= (columns["zero"] >= 2) | (columns["dp_replicate"] == 1)
-    return keep
+def _states(
+    values: Mapping[str, tuple[int, ...]], space: Space, restrictions: Restrictions
+) -> tuple[State, ...]:
+    """ZeRO stages, replicas where states are sharded, offload; parameters rest on the host only where sharded."""
+    return tuple(
+        State(zero, replicate, offload)
+        for offload in _offloads(space, restrictions)
+        for zero in values["zero"]
+        for replicate in values["dp_replicate"]
+        if (zero >= space.replicate_zero or replicate == 1) and (zero >= 2 or not offload.parameters)
+    )
 
 
-def _describe(
-    values: Mapping[str, tuple[int, ...]], space: Space, scopes: tuple[tuple[str, ...], ...]
-) -> dict[str, object]:
+def _offloads(space: Space, restrictions: Restrictions) -> tuple[Offload, ...]:
+    """Nothing, and what the engine can keep on the host, whole."""
+    found = ("none", *space.offload)
+    return tuple(parse_offload(text) for text in restrictions.words("offload", found))
+
+
+def _kinds(space: Space, restrictions: Restrictions) -> tuple[MeshKey, ...]:
+    """Recompute scopes x kinds of context parallelism x orders."""
+    cp_kinds = restrictions.words("cp_kind", CP_KINDS if space.context else CP_KINDS[:1])
+    orders = restrictions.words("order", tuple("-".join(order) for order in space.orders))
+    return tuple(
+        MeshKey(scopes=scopes, cp_kind=cp_kind, order=tuple(order.split("-")))
+        for order in orders
+        for cp_kind in cp_kinds
+        for scopes in restrictions.scopes(space.scopes)
+    )
+
+
+def _plausible(rows: MeshBatch, options: Options) -> tuple[Bool, Bool, Bool]:
+    """What is a combination at all: replicas divide dp; kinds and orders differ where there is something to order."""
+    pipes = np.ones((rows.size, len(options.pipes)), dtype=bool)
+    replicas = np.asarray([state.replicate for state in options.states], dtype=np.int64)
+    states = (
+        rows.dp[:, None] % replicas[None, :] == 0 if len(replicas) else np.zeros((rows.size, 0), dtype=bool)
+    )
+    first = options.kinds[0] if options.kinds else MeshKey()
+    plain_cp = np.asarray([key.cp_kind == first.cp_kind for key in options.kinds], dtype=bool)
+    plain_order = np.asarray([key.order == first.order for key in options.kinds], dtype=bool)
+    kinds = plain_cp[None, :] | (rows.cp > 1)[:, None]
+    kinds &= plain_order[None, :] | ((rows.pp > 1) & (rows.dp > 1))[:, None]
+    return pipes, states, kinds
+
+
+def _describe(values: Mapping[str, tuple[int, ...]], space: Space, options: Options) -> dict[str, object]:
     """The space in the certificate: every axis and its values."""
     described: dict[str, object] = {name: list(found) for name, found in values.items() if name != "schedule"}
     described["sp"] = [bool(value) for value in values["sp"]]
     described["schedule"] = [SCHEDULES[value].value for value in values["schedule"]]
     described["dp"] = "devices / (tp x cp x pp)"
+    described["dp_shard"] = "dp / dp_replicate"
+    scopes = dict.fromkeys(key.scopes for key in options.kinds)
     described["recompute"] = [("selective:" + "+".join(s)) if s else "none" for s in scopes]
     if space.full_recompute:
         count = "one K for all stages" if space.uniform_full else "one K per virtual stage"
         described["recompute"] = [*described["recompute"], f"full:K, {count}"]  # type: ignore[misc]
     described["stages"] = STAGES
-    described["cp_kind"] = ["ring"]
-    described["order"] = ["tp-cp-ep-dp-pp"]
-    described["offload"] = ["none"]
+    described["cp_kind"] = list(dict.fromkeys(key.cp_kind for key in options.kinds))
+    described["order"] = list(dict.fromkeys("-".join(key.order) for key in options.kinds))
+    described["offload"] = list(dict.fromkeys(state.offload.text() for state in options.states))
     return described
 
 
@@ -211,4 +258,5 @@ def strategy_of(batch: MeshBatch, row: int, stages: tuple[int, ...], recompute: 
         cp_kind=batch.key.cp_kind,
         order=batch.key.order,
         offload=batch.key.offload.text(),
+        stage_groups=batch.stage_groups(row),
     )

@@ -13,7 +13,7 @@ from planner.plan import Certificate, PlanResult, Prediction, Progress
 from planner.relax import relaxations
 from planner.request import SearchRequest
 from planner.restrictions import Restrictions, read_restrictions
-from planner.search.mixed.search import MixedOutcome, MixedSearch
+from planner.search.mixed.search import MixedOutcome, MixedSearch, check_groups
 from planner.search.space_search import Found, RecomputeRule, SearchLimits, SearchState, SpaceSearch
 from planner.situation import Situation
 from planner.verify import verify
@@ -34,13 +34,23 @@ def make_plan(situation: Situation, search: SearchRequest, on_progress: Report |
 
 
 def fastest_plan(
-    situation: Situation, search: SearchRequest, report: Report, *, explain: bool = True
+    situation: Situation,
+    search: SearchRequest,
+    report: Report,
+    *,
+    explain: bool = True,
+    within_s: float = np.inf,
 ) -> PlanResult:
-    """The plan with the least step of the declared space; `explain` also looks for what would help where none fits."""
+    """The plan with the least step of the declared space, in seconds below `within_s`.
+
+    `explain` also looks for what would help where none fits.
+    """
     started = time.monotonic()
     context = Context.of(situation, allow_at_risk=search.allow_at_risk)
     restrictions = read_restrictions(search.pins, search.bans)
-    state, candidates = _searched(context, restrictions, search, report)
+    state, candidates = _searched(
+        context, restrictions, _search_parts(context, restrictions, search, within_s), report
+    )
     best, alternatives = _predictions(situation, state, search.top_k)
     choice = _choice(situation, state, search, best, alternatives)
     if choice is not None:
@@ -63,27 +73,27 @@ def least_step_s(situation: Situation, search: SearchRequest) -> float:
     """A step time in seconds that no layout beats, without solving anything; infinite where none fits or is legal."""
     context = Context.of(situation, allow_at_risk=search.allow_at_risk)
     restrictions = read_restrictions(search.pins, search.bans)
-    parts = _search_parts(context, restrictions, search)
+    parts = _search_parts(context, restrictions, search, np.inf)
     if situation.cluster.is_mixed:
         return MixedSearch(context.pools, restrictions, *parts, lambda progress: None).least_bound_s()
     candidates = enumerate_candidates(situation.engine, context.facts, restrictions)
-    return SpaceSearch(context.pricer, *parts, lambda progress: None).least_bound_s(candidates.batches)
+    return SpaceSearch(context.pricer, *parts, lambda progress: None).least_of_families_s(candidates.families)
 
 
 def _searched(
-    context: Context, restrictions: Restrictions, search: SearchRequest, report: Report
+    context: Context, restrictions: Restrictions, parts: tuple[RecomputeRule, SearchLimits], report: Report
 ) -> tuple[SearchState, Candidates | MixedOutcome]:
     """What the search of the whole space found, and what the space held."""
-    parts = _search_parts(context, restrictions, search)
     if context.facts.cluster.is_mixed:
         outcome = MixedSearch(context.pools, restrictions, *parts, report).run()
         return outcome.state, outcome
+    check_groups(restrictions, context.facts.cluster.name, ())
     candidates = enumerate_candidates(context.situation.engine, context.facts, restrictions)
-    return SpaceSearch(context.pricer, *parts, report).run(candidates.batches), candidates
+    return SpaceSearch(context.pricer, *parts, report).run_families(candidates.families), candidates
 
 
 def _search_parts(
-    context: Context, restrictions: Restrictions, search: SearchRequest
+    context: Context, restrictions: Restrictions, search: SearchRequest, within_s: float
 ) -> tuple[RecomputeRule, SearchLimits]:
     space = context.situation.engine.space(context.facts.model, context.facts.job)
     rule = RecomputeRule(
@@ -92,8 +102,8 @@ def _search_parts(
         takes=restrictions.takes_recompute,
         scopes=context.facts.model.recompute_scopes,
     )
-    limits = SearchLimits(search.gap * (1.0 - ROUNDING), float(search.max_seconds), search.seed, search.top_k)
-    return rule, limits
+    gap, seconds = search.gap * (1.0 - ROUNDING), float(search.max_seconds)
+    return rule, SearchLimits(gap, seconds, search.seed, search.top_k, within_s)
 
 
 def _predictions(

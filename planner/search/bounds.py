@@ -72,6 +72,12 @@ def programs_lower_bound(mesh: MeshCosts, programs: Programs, rest_s: float) -> 
     return step_of(mesh, min([rest_s, *(program.bound_s for _, program in programs)]))
 
 
+def roomy_bound(mesh: MeshCosts, reach_s: float) -> float:
+    """Pipeline and tail seconds that no choice is below if memory did not matter (v = 1): nothing is recomputed."""
+    roomy = replace(mesh, rules=replace(mesh.rules, allocated_limit_bytes=np.inf))
+    return solve_rank_program(roomy, 0, reach_s).bound_s
+
+
 def rank_programs(mesh: MeshCosts, reach_s: float | None) -> tuple[Programs, float]:
     """Rank programs by K, and a bound on every K that is left out (v = 1; pipeline and tail seconds).
 

@@ -1,10 +1,22 @@
-"""Several chunks per rank: price every declared cut (windows.py) of a mesh under every K."""
+"""Several chunks per rank: the best of the declared cuts (windows.py) of a mesh under every K.
+
+Few of the cuts are simulated. The whole list of rank i takes m t_i, the first chunks' forwards of the i ranks before it
+come before its first operation, and their backwards, where a backward is one operation, after its last; then its
+reduction, or that of rank 0:
+
+    T >= max_i (sum_{j<i} F[j, 0] + i e + m t_i + max(r_i, sum_{j<i} B[j, 0] + i e + r_0)) + max_i o_i
+    T >= max_i (sum_{j<i} F[j, 0] + i e + m t_i + r_i) + max_i o_i                             split backward
+
+Chunk 0 of rank j is virtual stage j in every such schedule. Cuts are simulated in rising order of this bound, until it
+reaches the best of them.
+"""
 
 from collections.abc import Callable
 
 import numpy as np
 
-from cost_models.chunk import MeshCosts
+from cost_models.chunk import Array, ChunkCosts, Index, MeshCosts, exposed_sync_s, step_tail_s
+from cost_models.step import sync_window_s
 from planner.search.problem import (
     InnerSolution,
     chunks_of,
@@ -15,6 +27,9 @@ from planner.search.problem import (
     steps_of,
 )
 from planner.search.windows import declared_cuts
+
+TOGETHER = 12
+"""Cuts that are simulated at a time: the most that the simulator runs one by one."""
 
 
 def best_declared(
@@ -30,25 +45,55 @@ def best_declared(
     most = int(cuts.max(initial=0)) if mesh.may_recompute else 0
     for number in range(most + 1):
         chunks = chunks_of(mesh, cuts, np.minimum(number, cuts))
-        busy_s = mesh.num_micro_batches * (chunks.forward_s + chunks.backward_s).sum(1).max(0)
-        least_s = steps_of(mesh, busy_s)
+        least_s = steps_of(mesh, path_bounds(mesh, chunks))
         reach_s = min(cutoff_s, np.inf if best is None else best.step_s)
         if least_s.min(initial=np.inf) >= reach_s or (number > 0 and late()):
             return min(bound_s, float(least_s.min(initial=np.inf))), best
         near = least_s < reach_s  # the others only get slower with K
         bound_s = min(bound_s, float(least_s[~near].min(initial=np.inf)))
         cuts = cuts[near]
-        full_layers = np.minimum(number, cuts)
         fits = fits_rank(mesh, of_choices(chunks, near)).all(axis=0)
-        tried = np.flatnonzero(fits)
-        if len(tried):
-            steps = price_many(mesh, cuts[tried], full_layers[tried]).step_s
-            first = int(np.argmin(steps))
-            bound_s = min(bound_s, float(steps[first]))
-            if steps[first] < reach_s:
-                row = tried[first]
-                cut, full = tuple(cuts[row].tolist()), tuple(full_layers[row].tolist())
-                best = InnerSolution(cut, full, float(steps[first]))
+        left_s, found = _best_of(mesh, cuts[fits], number, least_s[near][fits], reach_s)
+        bound_s = min(bound_s, left_s)
+        best = best if found is None else found
         if fits.all():
             break  # a larger K is slower for every cut
+    return bound_s, best
+
+
+def path_bounds(mesh: MeshCosts, chunks: ChunkCosts) -> Array:
+    """The module's bound on pipeline and tail of n choices, (n,); chunk costs of shape (p, v, n)."""
+    ranks = np.arange(mesh.pp)[:, None] * (mesh.link_s is None)
+    busy_s = mesh.num_micro_batches * (chunks.forward_s + chunks.backward_s).sum(1)
+    down_s = np.cumsum(chunks.forward_s[:, 0], axis=0) - chunks.forward_s[:, 0] + ranks * mesh.rules.send_s
+    exposed_s = exposed_sync_s(mesh.rules, chunks.sync_s.sum(1), sync_window_s(mesh, chunks))
+    after_s = exposed_s
+    if not mesh.schedule.splits_backward:
+        up_s = np.cumsum(chunks.backward_s[:, 0], axis=0) - chunks.backward_s[:, 0]
+        after_s = np.maximum(exposed_s, up_s + ranks * mesh.rules.send_s + exposed_s[0])
+    tail_s = step_tail_s(mesh.rules, chunks.gather_s.sum(1), chunks.optimizer_s.sum(1)).max(0)
+    bound: Array = ((down_s + busy_s + after_s).max(0) + tail_s) * (1.0 - 1e-12)
+    return bound
+
+
+def _best_of(
+    mesh: MeshCosts, cuts: Index, number: int, least_s: Array, reach_s: float
+) -> tuple[float, InnerSolution | None]:
+    """Least bound of the cuts that were not simulated or step of the best, and the best below `reach_s`."""
+    order = np.argsort(least_s, kind="stable")
+    best: InnerSolution | None = None
+    bound_s = np.inf
+    for start in range(0, order.size, TOGETHER):
+        if least_s[order[start]] >= reach_s:
+            return min(bound_s, float(least_s[order[start]])), best
+        some = order[start : start + TOGETHER]
+        full_layers = np.minimum(number, cuts[some])
+        steps = price_many(mesh, cuts[some], full_layers).step_s
+        first = int(np.argmin(steps))
+        bound_s = min(bound_s, float(steps[first]))
+        if steps[first] < reach_s:
+            reach_s = float(steps[first])
+            best = InnerSolution(
+                tuple(cuts[some[first]].tolist()), tuple(full_layers[first].tolist()), reach_s
+            )
     return bound_s, best

@@ -36,6 +36,9 @@ from cost_models.schedule import in_flight, stage_table
 from cost_models.schedule.names import ScheduleName
 from planner.search.windows import stage_window, takes_every_cut
 
+LIGHTEST_BYTES = 1e-3
+"""Weight of a block that weighs nothing, where bytes are divided by it."""
+
 TRIED_SIZES = 4
 """Sizes of the fullest rank that are tried one by one before the bound takes its simple form."""
 
@@ -66,6 +69,19 @@ class MeshSums:
     def take(self, index: Int) -> "MeshSums":
         """Chosen meshes."""
         return MeshSums(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
+
+
+def joined_sums(parts: list[MeshSums]) -> MeshSums:
+    """Sums of several batches one after the other."""
+    names = MeshSums.__dataclass_fields__
+    return MeshSums(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+def least_sums(sums: MeshSums, first: Int) -> MeshSums:
+    """Sums of a mesh at least as good as each of those from every place in `first` to the next."""
+    least = {name: np.minimum.reduceat(getattr(sums, name), first) for name in MeshSums.__dataclass_fields__}
+    most = {name: np.maximum.reduceat(getattr(sums, name), first) for name in ("room_bytes", "spare_share")}
+    return MeshSums(**least | most)
 
 
 class Blocks(NamedTuple):
@@ -116,6 +132,11 @@ class _Point:
     stage_least: Array  # (p v,) least blocks, of any kind, of every virtual stage
     stage_most: float  # most blocks of a virtual stage
     last_rank: int  # the rank of the last stage
+
+
+def unforced(meshes: MeshBatch, sums: MeshSums) -> Forced:
+    """What holds without looking at memory: no recompute, the busiest rank at least the average one."""
+    return Forced(np.zeros(meshes.size), sums.total_s / meshes.pp)
 
 
 def forced(
@@ -235,10 +256,10 @@ def _capacity(sums: MeshSums, point: _Point, number: int) -> Array:
     saved = sums.saved_bytes[:, None]
     least = np.minimum(saved, sums.full_saved_bytes[:, None])
     left = room - static * point.blocks_least
-    linear = (left - saved * point.held_least + number * (saved - least) * point.held_sum) / (
-        static + saved * point.held_min
-    )
-    lean = (left - least * point.held_least) / (static + least * point.held_min)
+    # A block may weigh nothing on the device, where all of it rests on the host: then any number fits.
+    each, lean_each = (np.maximum(static + of * point.held_min, LIGHTEST_BYTES) for of in (saved, least))
+    linear = (left - saved * point.held_least + number * (saved - least) * point.held_sum) / each
+    lean = (left - least * point.held_least) / lean_each
     by_vector = point.blocks_least + np.minimum(linear, lean)
     whole = np.floor(by_vector + 1e-6)
     held: Array = np.stack([whole[:, point.rank == rank].min(1) for rank in range(pp)], axis=1)
@@ -259,7 +280,7 @@ def _per_stage(sums: MeshSums, point: _Point, full: FullRecompute) -> Forced:
     count = np.maximum(point.plain, 1.0)[None, :]
     static, saved, least = (x[:, None] for x in (sums.static_bytes, sums.saved_bytes, sums.full_saved_bytes))
     room = np.maximum(sums.room_bytes, 0.0)[:, None]
-    free = room / (static + count * saved)
+    free = room / np.maximum(static + count * saved, LIGHTEST_BYTES)
     missing = sums.num_blocks - free.sum(1)
     busiest = sums.total_s / point.plain.shape[0]
     if not full.allowed:
@@ -267,7 +288,9 @@ def _per_stage(sums: MeshSums, point: _Point, full: FullRecompute) -> Forced:
     spare = np.maximum(saved - least, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         price = np.where(spare > 0.0, (static + count * saved) / (count * spare), np.inf)
-    extra = np.maximum(room / (static + count * np.minimum(saved, least)) - free, 0.0)
+    extra = np.maximum(
+        room / np.maximum(static + count * np.minimum(saved, least), LIGHTEST_BYTES) - free, 0.0
+    )
     order = np.argsort(price, axis=1)
     price, extra = np.take_along_axis(price, order, 1), np.take_along_axis(extra, order, 1)
     before = np.cumsum(extra, axis=1) - extra

@@ -40,7 +40,7 @@ def mesh_sums(pricer: Pricer, meshes: MeshBatch) -> MeshSums:
     parts = []
     for start in range(0, base.size, CHUNK):
         priced = pricer.price(base.take(np.arange(start, min(start + CHUNK, base.size))))
-        parts.append(_sums(pricer, priced, batch_rules(pricer, priced)))
+        parts.append(batch_sums(pricer, priced, batch_rules(pricer, priced)))
     names = MeshSums.__dataclass_fields__
     joined = MeshSums(*(np.concatenate([getattr(p, n) for p in parts] or [np.zeros(0)]) for n in names))
     return joined.take(inverse)
@@ -86,7 +86,8 @@ def _base(meshes: MeshBatch) -> tuple[MeshBatch, Int]:
     return meshes.take(first), inverse.reshape(-1)
 
 
-def _sums(pricer: Pricer, priced: PricedRows, rules: BatchRules) -> MeshSums:
+def batch_sums(pricer: Pricer, priced: PricedRows, rules: BatchRules) -> MeshSums:
+    """Sums of a priced batch."""
     counts = np.bincount(priced.rows.layers, minlength=len(priced.rows.rows)).astype(float)
     work, states, overlap = priced.work, priced.states, pricer.engine.overlap()
     time_s = (work.forward_parts_s + work.backward_parts_s).sum(0)

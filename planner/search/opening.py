@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_models.chunk import MeshCosts
-from planner.search.bounds import programs_lower_bound, rank_programs
+from planner.search.bounds import programs_lower_bound, rank_programs, roomy_bound
 from planner.search.chunk_cuts import best_declared
 from planner.search.greedy import greedy_ranks
-from planner.search.problem import InnerSolution, has_partition, pipeline_of
+from planner.search.problem import InnerSolution, has_partition, pipeline_of, step_of
 from planner.search.windows import takes_every_cut
 
 
@@ -30,6 +30,10 @@ def open_mesh(mesh: MeshCosts, cutoff_s: float, late: Callable[[], bool]) -> Ope
         bound_s, best = best_declared(mesh, cutoff_s, late)
         return Opening(bound_s, best, is_exact=not late())
     reach_s = pipeline_of(mesh, cutoff_s) if np.isfinite(cutoff_s) else None
+    if reach_s is not None:
+        roomy_s = step_of(mesh, roomy_bound(mesh, reach_s))
+        if roomy_s >= cutoff_s:
+            return Opening(roomy_s, None)
     programs, rest_s = rank_programs(mesh, reach_s)
     bound_s = programs_lower_bound(mesh, programs, rest_s)
     return Opening(bound_s, greedy_ranks(mesh, programs) if bound_s < cutoff_s else None)

@@ -57,9 +57,11 @@ class Walk:
         rest: Array = self.bound_s[self.order[start:]]
         return rest
 
-    def block(self, start: int, pricer: Pricer, as_searched: AsSearched) -> Iterator[Walked]:
+    def block(
+        self, start: int, pricer: Pricer, as_searched: AsSearched, size: int = PRICED_TOGETHER
+    ) -> Iterator[Walked]:
         """The next meshes from a place of the walk, in order, priced together."""
-        places = self.order[start : start + PRICED_TOGETHER]
+        places = self.order[start : start + size]
         priced_at: dict[int, tuple[PricedRows, BatchRules, int]] = {}
         for key in np.unique(self.owner[places]):
             members = places[self.owner[places] == key]

@@ -20,12 +20,24 @@ from planner.plan import PlanResult, Prediction
 from planner.request import SearchRequest
 from planner.situation import Situation, situate
 
-AXES = ("tp", "cp", "pp", "vpp", "ep", "etp", "zero", "mbs", "sp", "dp_replicate", "schedule")
+AXES = (
+    *("tp", "cp", "pp", "vpp", "ep", "etp", "zero", "mbs", "sp", "dp_replicate", "schedule"),
+    *("cp_kind", "order", "offload"),
+)
 SPLIT = ("zb-h1", "zb-v", "dualpipe-v")
 CHUNKS = {"interleaved": range(2, 9), "zb-v": (2,), "dualpipe-v": (2,)}
 """Chunks per rank of a schedule, where it is not one."""
 ALL = -1
 ROUNDING = 1e-9
+CP_KINDS = ["ring", "allgather", "ulysses"]
+ORDERS = ["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]
+OFFLOADS = {
+    "megatron": ["none", "optimizer"],
+    "ddp": ["none"],
+    "parameter_server": ["none"],
+    "fsdp1": ["none", "parameters"],
+    "torchtitan": ["none", "parameters"],
+}
 
 
 ZERO = {
@@ -46,6 +58,11 @@ def divisors(n: int) -> list[int]:
 # ---------------------------------------------------------------- the space, from the words of the certificate
 
 
+def least_zero_of_replicas(engine: str) -> int:
+    """Megatron replicates the distributed optimizer, the others sharded gradients and parameters."""
+    return 1 if engine == "megatron" else 2
+
+
 def axis_values(of: Situation) -> dict[str, list]:
     """Values of every axis: divisors, and what the engine has."""
     devices, blocks, batch = of.cluster.num_devices, of.model.num_blocks, of.job.global_batch
@@ -64,7 +81,10 @@ def axis_values(of: Situation) -> dict[str, list]:
         "zero": ZERO.get(name, [0]),
         "mbs": [d for d in divisors(batch) if d * of.job.seq_len <= 65_536],
         "sp": [False] if plain else [False, True],
-        "dp_replicate": ways if max(ZERO.get(name, [0])) >= 2 else [1],
+        "dp_replicate": ways if max(ZERO.get(name, [0])) >= least_zero_of_replicas(name) else [1],
+        "cp_kind": CP_KINDS if not plain and name != "deepspeed" else CP_KINDS[:1],
+        "order": ORDERS if name == "megatron" else ORDERS[:1],
+        "offload": OFFLOADS.get(name, ["none", "optimizer", "parameters"]),
         "schedule": {
             "megatron": ["1f1b", "interleaved"],
             "torch": ["gpipe", "1f1b", "interleaved", *SPLIT],
@@ -114,18 +134,38 @@ def recomputes(cut: tuple[int, ...], words: list[str], *, every_cut: bool) -> It
             yield from (Recompute((), each) for each in counts if any(each))
 
 
+ROWS = ("tp", "cp", "pp", "ep", "etp", "mbs", "sp")
+
+
 def meshes(of: Situation, pins: dict[str, object]) -> Iterator[dict]:
     """Every combination of axis values on all devices."""
-    values = axis_values(of)
-    for point in itertools.product(*([pins[axis]] if axis in pins else values[axis] for axis in AXES)):
-        mesh = dict(zip(AXES, point, strict=True))
-        inner = mesh["tp"] * mesh["cp"] * mesh["pp"]
-        dp, left = divmod(of.cluster.num_devices, inner)
-        if left or dp % mesh["dp_replicate"] or of.job.global_batch % (dp * mesh["mbs"]):
+    every = axis_values(of)
+    values = {axis: [pins[axis]] if axis in pins else every[axis] for axis in AXES}
+    rest = [axis for axis in AXES if axis not in ROWS]
+    for point in itertools.product(*(values[axis] for axis in ROWS)):
+        row = dict(zip(ROWS, point, strict=True))
+        dp, left = divmod(of.cluster.num_devices, row["tp"] * row["cp"] * row["pp"])
+        if left or of.job.global_batch % (dp * row["mbs"]) or (row["sp"] and row["tp"] == 1):
             continue
-        if mesh["vpp"] not in CHUNKS.get(mesh["schedule"], (1,)) or (mesh["sp"] and mesh["tp"] == 1):
-            continue
-        yield mesh | {"dp": dp, "dp_shard": dp // mesh["dp_replicate"]}
+        for more in itertools.product(*(values[axis] for axis in rest)):
+            mesh = row | dict(zip(rest, more, strict=True))
+            if dp % mesh["dp_replicate"] or mesh["vpp"] not in CHUNKS.get(mesh["schedule"], (1,)):
+                continue
+            if not alike(mesh, dp, values) and is_combination(mesh, of.engine.name):
+                yield mesh | {"dp": dp, "dp_shard": dp // mesh["dp_replicate"]}
+
+
+def alike(mesh: dict, dp: int, values: dict[str, list]) -> bool:
+    """Whether a mesh is another one under a second name: a kind of context parallelism, or an order, of nothing."""
+    no_kind = mesh["cp"] == 1 and mesh["cp_kind"] != values["cp_kind"][0]
+    no_order = 1 in (mesh["pp"], dp) and mesh["order"] != values["order"][0]
+    return no_kind or no_order
+
+
+def is_combination(mesh: dict, engine: str) -> bool:
+    """Whether sharded states exist to be replicated, and sharded parameters to rest on the host."""
+    replicas = mesh["dp_replicate"] == 1 or mesh["zero"] >= least_zero_of_replicas(engine)
+    return replicas and (mesh["zero"] >= 2 or mesh["offload"] != "parameters")
 
 
 def strategies(of: Situation, pins: dict[str, object], words: list[str]) -> Iterator[Strategy]:
@@ -136,8 +176,13 @@ def strategies(of: Situation, pins: dict[str, object], words: list[str]) -> Iter
         cuts = (all_cuts if every_cut else nearly_even_cuts)(of.model.num_blocks, count)
         for cut in sorted(cuts):
             for recompute in recomputes(cut, words, every_cut=every_cut):
-                rest = mesh | {"schedule": ScheduleName(mesh["schedule"])}
-                yield Strategy(**rest, recompute=recompute, stages=cut)
+                yield Strategy(**typed(mesh), recompute=recompute, stages=cut)
+
+
+def typed(mesh: dict) -> dict:
+    """Axis values as a Strategy has them."""
+    words = {"schedule": ScheduleName(mesh["schedule"]), "order": tuple(mesh["order"].split("-"))}
+    return mesh | words
 
 
 # ---------------------------------------------------------------- random requests
@@ -200,9 +245,8 @@ def legal_mesh(of: Situation, rng: random.Random) -> dict[str, object]:
     for mesh in found:
         count = mesh["pp"] * mesh["vpp"]
         cut = min(all_cuts(of.model.num_blocks, count), default=None)
-        rest = mesh | {"schedule": ScheduleName(mesh["schedule"])}
         if cut and not of.engine.violations(
-            Facts(of.model, of.cluster, of.job), Strategy(**rest, recompute=Recompute(), stages=cut)
+            Facts(of.model, of.cluster, of.job), Strategy(**typed(mesh), recompute=Recompute(), stages=cut)
         ):
             return {axis: mesh[axis] for axis in AXES}
     return {axis: values[0] for axis, values in axis_values(of).items()}
@@ -266,12 +310,18 @@ def agrees(found: PlanResult, brute_s: float, gap: float) -> None:
     assert found.best.step_s * (1.0 - gap) <= certificate.lower_bound_s * (1.0 + ROUNDING)
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.matrix) for seed in range(4, 10))]
-)
+@pytest.mark.parametrize("seed", range(5))
 def test_the_plan_is_the_best_of_its_space(seed):
     rng = random.Random(seed)
-    statuses = [check(random_instance(rng, most=80)) for _ in range(21)]
+    statuses = [check(random_instance(rng, most=60)) for _ in range(8)]
+    assert "optimal" in statuses
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("seed", range(5, 28))
+def test_the_plan_is_the_best_of_460_more_spaces(seed):
+    rng = random.Random(seed)
+    statuses = [check(random_instance(rng, most=80)) for _ in range(20)]
     assert "optimal" in statuses
 
 
@@ -290,11 +340,12 @@ def test_the_certificate_lists_the_same_axis_values(engine):
         model, cluster = read_model(random_model(rng)), load_preset("dgx-h100", rng.choice((1, 4, 6)))
         of = situate(model, cluster, JobRequest(seq_len=2048, global_batch=12, engine=engine))
         space = make_plan(of, SearchRequest()).certificate.space
-        assert {axis: space[axis] for axis in AXES} == axis_values(of)
+        expected = axis_values(of)
+        assert {axis: set(space[axis]) for axis in AXES} == {axis: set(expected[axis]) for axis in AXES}
 
 
 def test_both_answers_and_a_binding_memory_occur():
     rng = random.Random(0)
-    statuses = [check(random_instance(rng, most=40)) for _ in range(24)]
-    assert statuses.count("infeasible") >= 2
-    assert statuses.count("optimal") >= 12
+    statuses = [check(random_instance(rng, most=30)) for _ in range(14)]
+    assert statuses.count("infeasible") >= 1
+    assert statuses.count("optimal") >= 7

@@ -1,0 +1,142 @@
+"""Meshes that differ in replicas and in the order of axes alone, looked at together before they are looked at singly.
+
+Such siblings run the same kernels; they differ in how long reductions, gathers, optimizer and sends take, and in bytes.
+A mesh with the least of each, the ideal of the bundle, is at least as good as every sibling under every choice of
+stages and recompute, so what no choice of the ideal reaches no choice of a sibling does.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from cost_models.chunk import Array, LayerTable, MeshCosts, StepRules
+from cost_models.mesh import Int
+from cost_models.mesh_costs import batch_rules, mesh_costs
+from cost_models.pricing import Pricer
+from planner.families import Families
+from planner.search.walk import PRICED_TOGETHER, AsSearched, Walked
+from planner.search.work_cache import WorkCache
+
+_LARGEST = frozenset({"sync_overlap", "allocated_limit_bytes", "host_room_bytes"})
+"""Rules of which the largest is best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundles:
+    """Bundles with a pipe each, and their bounds; arrays (n,). Members of bundle b stand at first[b]..first[b + 1]."""
+
+    kind: Int
+    row: Int
+    state: Int
+    first: Int
+    bundle: Int
+    pipe: Int
+    bound_s: Array
+
+    @classmethod
+    def none(cls) -> "Bundles":
+        """No bundles."""
+        empty = np.zeros(0, dtype=np.int64)
+        return cls(empty, empty, empty, np.zeros(1, dtype=np.int64), empty, empty, np.zeros(0))
+
+    @property
+    def size(self) -> int:
+        """How many."""
+        return int(self.bundle.size)
+
+    @property
+    def stands_for(self) -> Int:
+        """Meshes of each, (n,)."""
+        number: Int = np.diff(self.first)[self.bundle]
+        return number
+
+    def take(self, where: Int) -> "Bundles":
+        """Some of them."""
+        return replace(self, bundle=self.bundle[where], pipe=self.pipe[where], bound_s=self.bound_s[where])
+
+    def rising(self) -> "Bundles":
+        """The same in the order of their bounds."""
+        return self.take(np.argsort(self.bound_s, kind="stable"))
+
+    @classmethod
+    def joined(cls, parts: "list[Bundles]") -> "Bundles":
+        """Several lists as one."""
+        parts = [part for part in parts if part.size] or [cls.none()]
+        members = np.cumsum([0, *(part.kind.size for part in parts[:-1])])
+        bundles = np.cumsum([0, *(part.first.size - 1 for part in parts[:-1])])
+        firsts = [part.first[:-1] + at for part, at in zip(parts, members, strict=True)]
+        return cls(
+            np.concatenate([part.kind for part in parts]),
+            np.concatenate([part.row for part in parts]),
+            np.concatenate([part.state for part in parts]),
+            np.concatenate([*firsts, [sum(part.kind.size for part in parts)]]),
+            np.concatenate([part.bundle + at for part, at in zip(parts, bundles, strict=True)]),
+            np.concatenate([part.pipe for part in parts]),
+            np.concatenate([part.bound_s for part in parts]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """One bundle with its bound, its ideal and its members (one member is its own ideal)."""
+
+    bound_s: float
+    ideal: MeshCosts
+    members: tuple[Walked, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BundlePricer:
+    """Prices the members of bundles, a block of bundles at a time."""
+
+    pricer: Pricer
+    families: Families
+    work: WorkCache
+    as_searched: AsSearched
+
+    def block(self, bundles: Bundles, size: int = PRICED_TOGETHER) -> Iterator[Bundle]:
+        """The first bundles of a list, in its order."""
+        few = bundles.take(np.arange(min(size, bundles.size)))
+        for start in range(0, few.size, 16):
+            yield from self._priced(few.take(np.arange(start, min(start + 16, few.size))))
+
+    def _priced(self, few: Bundles) -> Iterator[Bundle]:
+        members = [np.arange(few.first[b], few.first[b + 1]) for b in few.bundle]
+        owner = np.repeat(np.arange(few.size), [m.size for m in members])
+        place = np.concatenate([*members, np.zeros(0, dtype=np.int64)])
+        walked: dict[int, list[Walked]] = {}
+        states = self.families.options.states
+        offloads = list(dict.fromkeys(state.offload for state in states))
+        which = np.asarray([offloads.index(state.offload) for state in states])[few.state[place]]
+        key = few.kind[place] * len(offloads) + which
+        for one in np.unique(key).tolist():
+            here = np.flatnonzero(key == one)
+            at, kind = place[here], one // len(offloads)
+            batch = self.families.batch(kind, few.row[at], few.state[at], few.pipe[owner[here]])
+            work = self.work.work(self.families.options.kinds[kind], few.row[at])
+            priced = self.pricer.price(batch, work)
+            rules = batch_rules(self.pricer, priced)
+            for index, number in enumerate(owner[here].tolist()):
+                mesh = self.as_searched(mesh_costs(self.pricer, priced, rules, index), batch.key.scopes)
+                bound_s = float(few.bound_s[number])
+                walked.setdefault(number, []).append(Walked(bound_s, batch, index, mesh))
+        for number in range(few.size):
+            found = walked[number]
+            yield Bundle(float(few.bound_s[number]), ideal_of([w.mesh for w in found]), tuple(found))
+
+
+def ideal_of(meshes: list[MeshCosts]) -> MeshCosts:
+    """A mesh with the least of every cost of several meshes of one shape."""
+    if len(meshes) == 1:
+        return meshes[0]
+    tables, rules = [mesh.table for mesh in meshes], [mesh.rules for mesh in meshes]
+    columns = {f.name: [getattr(table, f.name) for table in tables] for f in fields(LayerTable)}
+    table = LayerTable(
+        *(None if of[0] is None else np.minimum.reduce(of) for of in columns.values())  # type: ignore[arg-type]
+    )
+    best = {
+        f.name: (max if f.name in _LARGEST else min)(getattr(r, f.name) for r in rules)
+        for f in fields(StepRules)
+    }
+    return replace(meshes[0], table=table, rules=StepRules(**best))
