@@ -115,7 +115,7 @@ KEEP := $(PIP) wheel --quiet --constraint constraints.txt --no-build-isolation \
   --find-links $(WHEELS) --wheel-dir $(WHEELS)
 $(VENV)/.stamp-test: $(VENV)/.stamp-core
 	@echo "Setting up $(VENV) (all extras) ..."
-	@$(INSTALL) --no-build-isolation --editable ".[server,torch,transformers,dev,docs]"
+	@$(INSTALL) --no-build-isolation --editable ".[server,torch,transformers,report,dev,docs]"
 	@mkdir -p $(WHEELS)
 	@$(KEEP) --no-index ".[server]" >/dev/null 2>&1 || $(KEEP) ".[server]"
 	@rm -f $(WHEELS)/parallelism_planner-*.whl

@@ -94,7 +94,7 @@ def _runs(rows: Sequence[Mapping[str, Any]]) -> Table:
 def _measure(key: str, value: Any) -> str:
     """A count, or a share as a percentage."""
     if isinstance(value, float):
-        return f"{value:.1%}" if key.endswith(("ape", "interval")) else f"{value:+.1%}"
+        return f"{value:.1%}" if key.endswith(("ape", "interval", "share", "brier")) else f"{value:+.1%}"
     return "" if value is None else plain(value)
 
 

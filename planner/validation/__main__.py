@@ -10,6 +10,7 @@ from cost_models.profiles import profiles_root
 from planner.validation import validate_file
 from planner.validation.calibrate import calibrate, write_calibration
 from planner.validation.documents import accuracy_page
+from planner.validation.figures import write_figures
 from planner.validation.routing import fit_routing
 from planner.validation.test_page import test_section
 
@@ -24,8 +25,9 @@ def main(arguments: list[str]) -> int:
         report = validate_file(runs)
     tests = profiles_root() / "published" / "megatron_ci.json"
     section = test_section(validate_file(tests), fit_routing(tests))
-    page = Path(profiles_root()).parent / "docs" / "accuracy.md"
-    page.write_text(accuracy_page(report, found, section), encoding="utf-8")
+    docs = Path(profiles_root()).parent / "docs"
+    figures = [path.stem for path in write_figures(report, docs / "figures")]
+    (docs / "accuracy.md").write_text(accuracy_page(report, found, section, figures), encoding="utf-8")
     return 0
 
 

@@ -1,9 +1,10 @@
 """docs/accuracy.md: how far predictions are from published runs, every number computed from the data."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from planner.validation.calibrate import Calibration
+from planner.validation.memory_page import memory_section
 from planner.validation.report import ValidationReport
 from planner.validation.step_page import step_section
 
@@ -33,8 +34,16 @@ SIGNED: Final = frozenset({"step_median_error", "memory_median_error"})
 COUNTS: Final = frozenset({"n", "n_memory", "false_fits", "false_ooms"})
 
 
-def accuracy_page(report: ValidationReport, found: Calibration, tests: str = "") -> str:
-    """The page as Markdown; `tests` is the section on test runs."""
+FIGURES: Final = """## Figures
+
+One a source: predicted against measured, the band is 10 % either way.
+"""
+
+
+def accuracy_page(
+    report: ValidationReport, found: Calibration, tests: str = "", figures: Sequence[str] = ()
+) -> str:
+    """The page as Markdown; `tests` is the section on test runs, `figures` names the drawings in docs/figures."""
     answer: Any = report.to_json()
     assumed = {"all": answer["assumed"]} | answer["assumed"]["by_source"]
     parts = (
@@ -46,7 +55,10 @@ def accuracy_page(report: ValidationReport, found: Calibration, tests: str = "")
         "## A knob assumed\n",
         _table("source", assumed),
         step_section(report, found),
+        memory_section(report),
         tests,
+        FIGURES,
+        *(f"![{name}](figures/{name}.svg)\n" for name in figures),
         "## Skipped rows\n",
         _skipped(report),
     )

@@ -192,20 +192,25 @@ def options_of(run: Run, framework: Framework) -> dict[str, Scalar]:
         options |= _moe_options(run, words)
     elif "compile" in notes and "no compile" not in notes:
         options["engine.compile"] = True
+    return options | _number_options(run, framework)
+
+
+def _number_options(run: Run, framework: Framework) -> dict[str, Scalar]:
+    """What a row or its recipe says of numbers and memory: pure bf16, fp8 parameters, narrow states, the allocator."""
+    found: dict[str, Scalar] = {}
+    if "expandable_segments:True" in run.text("notes"):
+        found["engine.expandable_segments"] = True
     if is_pure(run):
         if framework.engine == "megatron":
-            raise Unusable(
-                f"precision {run.text('precision')[:60]!r} keeps all states in bf16, as megatron cannot"
-            )
-        options["engine.param_dtype"] = "bf16"
-    if "Megatron-Bridge" in run.text("framework") and precision_of_run(run) is Precision.FP8:
-        options |= _BRIDGE_FP8
-    if (
-        run.text("model").startswith(("deepseek-v3", "kimi", "moonlight"))
-        and "bridge" in run.text("framework").lower()
-    ):
-        options |= _PRECISION_AWARE
-    return options
+            text = run.text("precision")[:60]
+            raise Unusable(f"precision {text!r} keeps all states in bf16, as megatron cannot")
+        found["engine.param_dtype"] = "bf16"
+    name = run.text("framework").lower()
+    if "megatron-bridge" in name and precision_of_run(run) is Precision.FP8:
+        found |= _BRIDGE_FP8
+    if "bridge" in name and run.text("model").startswith(("deepseek-v3", "kimi", "moonlight")):
+        found |= _PRECISION_AWARE
+    return found
 
 
 def _moe_options(run: Run, words: str) -> dict[str, Scalar]:

@@ -7,7 +7,7 @@ from cost_models.mesh import batch_of, mesh_key
 from cost_models.mesh_costs import batch_rules, mesh_costs
 from cost_models.roofline import Efficiency
 from planner.evaluate import Context, complete_legal, predict
-from planner.plan import Prediction
+from planner.plan import Prediction, StageMemory
 from planner.validation.mapping import Case, case_of
 from planner.validation.rows import Run, Unusable
 
@@ -46,12 +46,26 @@ class Outcome:
         """Predicted peak by the counter and on the rank of the measured figure."""
         if self.prediction is None or self.run.counter is None:
             return None
+        values: list[float] = [getattr(stage, f"{self.run.counter}_bytes") for stage in self.counted_stages]
+        return max(values)
+
+    @property
+    def counted_stages(self) -> tuple[StageMemory, ...]:
+        """Pipeline ranks that the measured figure may be of."""
+        if self.prediction is None:
+            return ()
         stages = self.prediction.memory.stages
         first_node = stages[: self.run.first_node_stages]
         ranks = {"last": stages[-1:], "ends": (stages[0], stages[-1]), "first_node": first_node}
-        chosen = ranks.get(self.run.memory_rank, stages)
-        values: list[float] = [getattr(stage, f"{self.run.counter}_bytes") for stage in chosen]
-        return max(values)
+        return ranks.get(self.run.memory_rank, stages)
+
+    @property
+    def reserved_error(self) -> float | None:
+        """Predicted / measured - 1 of what the allocator held, where the source prints it beside allocated bytes."""
+        measured, stages = self.run.reserved_bytes, self.counted_stages
+        if measured is None or not stages or self.run.out_of_memory:
+            return None
+        return max(stage.reserved_bytes for stage in stages) / measured - 1.0
 
     @property
     def memory_error(self) -> float | None:

@@ -1,4 +1,4 @@
-"""Rows of fine-tuning programs on plain torch: the engine by their ZeRO stage, and the options that their words name."""
+"""Rows of fine-tuning programs on plain torch: the engine by ZeRO stage, and the options that their words name."""
 
 from collections.abc import Mapping
 from typing import Final

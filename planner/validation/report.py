@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from planner.validation.memory_scores import at_risk_share, brier, counters_json, risk_json
 from planner.validation.predict import Outcome
 from planner.validation.ranking import grouped, ranking
 from planner.validation.test_scores import tests_json
@@ -33,6 +34,7 @@ class ValidationReport:
                 for kind, rows in grouped([o for o in stated if o.run.is_core], _kind).items()
             },
             "ranking": ranking(stated),
+            "memory": {"by_counter": counters_json(stated), "risk": risk_json(stated)},
             **({"tests": tests_json(self.outcomes)} if self.has_tests() else {}),
         }
 
@@ -65,6 +67,8 @@ def row_json(outcome: Outcome) -> dict[str, object]:
         "predicted_bytes": outcome.predicted_bytes,
         "measured_bytes": run.memory_bytes,
         "memory_error": outcome.memory_error,
+        "reserved_error": outcome.reserved_error,
+        "oom_probability": prediction.oom_probability if prediction else None,
         "verdict": prediction.verdict if prediction else None,
         "oom": run.out_of_memory,
         "assumed": list(outcome.assumed),
@@ -90,6 +94,8 @@ def statistics(outcomes: Sequence[Outcome]) -> dict[str, object]:
         "false_fits": sum(verdict == "fits" and failed for verdict, failed in verdicts),
         "false_ooms": sum(verdict == "does_not_fit" and not failed for verdict, failed in verdicts),
         "at_risk": sum(verdict == "at_risk" for verdict, _ in verdicts),
+        "at_risk_share": at_risk_share(outcomes),
+        "brier": brier(outcomes),
     }
 
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from cost_models.units import GIB
 
 NEEDED: Final = ("id", "gpu", "n_gpus", "framework", "precision", "micro_batch", "global_batch")
 """Columns without which no row can be predicted."""
+
+RESERVED_BESIDE: Final = re.compile(r"reserved ([0-9]+(?:\.[0-9]+)?) GiB")
 
 MAX_FILE_BYTES: Final = 64 * 1024**2
 GB: Final = 1e9
@@ -134,6 +137,12 @@ class Run:
             return None
         decimal = "GB" in kind and "nvidia-smi" not in kind
         return value * (GB if decimal else GIB)
+
+    @property
+    def reserved_bytes(self) -> float | None:
+        """What the allocator held, where the source prints it beside the allocated peak."""
+        found = RESERVED_BESIDE.search(self.text("memory_kind"))
+        return float(found[1]) * GIB if found and self.counter == "allocated" else None
 
     def model_file(self) -> Mapping[str, object]:
         """The architecture the row names, beside the table or among the published ones; raises Unusable."""

@@ -12,6 +12,7 @@ from planner.cli.options import json_option, progress_option
 
 @click.command(name="validate", short_help="Predictions against measured runs.")
 @click.argument("runs", metavar="RUNS.csv")
+@click.option("--plot", metavar="FILE", help="Draw predicted against measured: .svg, .png or .pdf.")
 @json_option
 @progress_option
 def command(**given: Any) -> Answer:
@@ -27,6 +28,10 @@ def command(**given: Any) -> Answer:
         report = validate_file(path, row_reporter(given["progress"]))
     finally:
         end_progress()
+    if given["plot"] is not None:
+        from planner.validation.figures import plot_report
+
+        plot_report(report, Path(given["plot"]))
 
     def show() -> None:
         from planner.render import show_validation
