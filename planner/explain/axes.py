@@ -193,7 +193,12 @@ def _other_degrees(strategy: Strategy, axis: str, value: int, blocks: int) -> It
         whole = strategy.world_size % rest == 0 and degrees["dp"] % strategy.dp_replicate == 0
         if other == axis or not whole or degrees["pp"] * strategy.vpp > blocks:
             continue
-        follows = {"dp_shard": None, "stages": None, "recompute": _one_count(strategy.recompute)}
+        follows = {
+            "dp_shard": None,
+            "stages": None,
+            "groups": None,
+            "recompute": _one_count(strategy.recompute),
+        }
         yield restated(strategy, {**degrees, **follows, "sp": strategy.sp and degrees["tp"] > 1})
 
 

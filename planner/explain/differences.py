@@ -94,7 +94,11 @@ def difference(first: Prediction, second: Prediction) -> Difference:
     ours, theirs = first.strategy.to_json(), second.strategy.to_json()
     worst, other = _worst(first), _worst(second)
     return Difference(
-        knobs={key: (ours[key], theirs[key]) for key in ours if ours[key] != theirs[key]},
+        knobs={
+            key: (ours.get(key), theirs.get(key))
+            for key in dict.fromkeys((*ours, *theirs))
+            if ours.get(key) != theirs.get(key)
+        },
         first_s=first.step_s,
         second_s=second.step_s,
         seconds=_minus(second.breakdown_s, first.breakdown_s),
@@ -138,4 +142,4 @@ def _minus(second: Mapping[str, float], first: Mapping[str, float]) -> dict[str,
 
 
 def _word(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

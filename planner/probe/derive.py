@@ -14,6 +14,8 @@ import numpy as np
 
 from cost_models.errors import BadInput
 from cost_models.schedule import in_flight, stage_table
+from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.pools import SHARED
 from cost_models.specs.strategy import Strategy, strategy_from_mapping
 from planner.evaluate import Context, evaluate
 from planner.plan import Prediction, StageMemory
@@ -50,10 +52,6 @@ class Probe:
 
 def derive_probe(situation: Situation, plan: Prediction, devices: int) -> Probe:
     """The probe of a plan on at most so many devices; raises BadInput where there is none."""
-    if len(situation.cluster.groups) > 1:
-        raise BadInput(
-            "a probe of several device groups is ambiguous; give a plan of one", pointer="/cluster"
-        )
     found = shapes(situation, plan.strategy, devices, in_flight_on(situation, plan))
     tried = [probe for shape in found for probe in _of(situation, plan, shape)]
     if not tried:
@@ -108,13 +106,31 @@ def _priced(
     try:
         small = situate(
             shrunk(situation.model, _in_order(per_rank, shape), shape.experts or situation.model.num_experts),
-            situation.cluster.with_devices(shape.devices(strategy.tp)),
+            home(situation.cluster, strategy, plan.memory.worst_stage).with_devices(
+                shape.devices(strategy.tp)
+            ),
             job.model_copy(update=changed),
         )
         stated = probe_strategy(strategy, shape, blocks, plan.memory.worst_stage)
         return small, evaluate(small, strategy_from_mapping(stated))
     except BadInput:
         return None
+
+
+def home(cluster: ClusterSpec, strategy: Strategy, rank: int) -> ClusterSpec:
+    """The part of a cluster that a pipeline rank runs on: one device group; raises BadInput where it has several."""
+    if len(cluster.groups) == 1:
+        return cluster
+    names = strategy.stage_groups[rank].split(SHARED)
+    if len(names) > 1:
+        detail = f"stage {rank} lies on the device groups {' and '.join(names)}, which no small run shows"
+        raise BadInput(f"{detail}; probe a plan whose stages lie on one each", pointer="/cluster")
+    index = cluster.group_names.index(names[0])
+    group = cluster.groups[index].model_copy(update={"tiers": ()})
+    tiers = cluster.tiers_of(index)
+    return cluster.model_copy(
+        update={"name": f"{cluster.name}-{names[0]}", "groups": (group,), "tiers": tiers}
+    )
 
 
 def _in_order(per_rank: list[int], shape: Shape) -> list[int]:
