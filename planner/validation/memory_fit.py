@@ -41,10 +41,10 @@ def slack_left_out(outcomes: Sequence[Outcome], *, contiguous: bool) -> tuple[Le
     return tuple(found)
 
 
-def best_slack(outcomes: Sequence[Outcome], *, contiguous: bool) -> float:
-    """The slack that all sources of one kind of engine show."""
+def best_slack(outcomes: Sequence[Outcome], *, contiguous: bool) -> float | None:
+    """The slack that all sources of one kind of engine show; None where none has such a counter."""
     rows = grouped([o for o in outcomes if _shows_slack(o) and _contiguous(o) is contiguous], _source)
-    return _best_slack(list(rows.values()))
+    return _best_slack(list(rows.values())) if rows else None
 
 
 def risk_left_out(outcomes: Sequence[Outcome]) -> tuple[LeftOut, ...]:

@@ -146,6 +146,8 @@ def _constants(stated: Sequence[Outcome]) -> str:
         value = getattr(ALLOCATORS[kind, False], field)
         lines.append(f"| {name} | {value:g} | ratio | {meaning} | {data} |")
     slacks = [best_slack(stated, contiguous=kind) for kind in (True, False)]
+    if None in slacks:  # a table without such counters
+        return "\n".join((*lines, ""))
     static, moving = ALLOCATORS[True, True], ALLOCATORS[False, True]
     assumed = (static.slack, moving.slack, moving.held, moving.sigma)
     return "\n".join((*lines, "", FREE.format(*slacks, *best_risk(stated), *assumed), _left_out(stated)))

@@ -12,7 +12,8 @@ HEAD: Final = """## Megatron-Core's test runs
 [`profiles/published/megatron_ci.json`](../profiles/published/README.md) holds runs of Megatron-Core's own tests with
 their exact arguments and the peak of allocated bytes on the last rank. A run is inside the bound where prediction and
 peak differ by at most {relative:.0f} % or {mib:.0f} MiB; a test's error is the median over its runs, in units of the
-bound. {inside} of {tests} tests are inside.
+bound. {inside} of {tests} tests are inside. Runs of {differ} tests, {differ_inside} of them inside, differ among
+themselves by more than twice the bound, with equal arguments; of the {agreeing} others {agreeing_inside} are inside.
 """
 
 FIT: Final = """One number was fitted to them: expert ranks at their fullest micro-batch get {value:g} times the mean
@@ -30,6 +31,10 @@ def test_section(report: ValidationReport, fit: RoutingFit) -> str:
         mib=bound["bytes"] / 2**20,
         inside=found["inside"],
         tests=found["tests"],
+        differ=found["runs_differ"],
+        differ_inside=found["runs_differ_inside"],
+        agreeing=found["tests"] - found["runs_differ"],
+        agreeing_inside=found["inside"] - found["runs_differ_inside"],
     )
     values = " or ".join(f"{value:g}" for value in fit.values)
     fitted = FIT.format(value=fit.value, values=values, inside=fit.inside, tests=len(fit.left_out))

@@ -27,6 +27,8 @@ class TestScore:
     measured_bytes: float
     error_in_bounds: float
     reason: str
+    runs_differ: bool = False
+    """Whether two of its runs differ by more than twice the bound, so that no prediction is inside for both."""
 
     @property
     def group(self) -> str:
@@ -47,6 +49,7 @@ class TestScore:
             "measured_gib": round(self.measured_bytes / GIB, 3),
             "error_in_bounds": round(self.error_in_bounds, 3),
             "inside": self.is_inside,
+            "runs_differ": self.runs_differ,
             "reason": self.reason,
         }
 
@@ -88,6 +91,8 @@ def tests_json(outcomes: Sequence[Outcome]) -> dict[str, object]:
         "bound": {"relative": BOUND_RELATIVE, "bytes": BOUND_BYTES},
         "tests": len(scores),
         "inside": sum(score.is_inside for score in scores),
+        "runs_differ": sum(score.runs_differ for score in scores),
+        "runs_differ_inside": sum(score.runs_differ and score.is_inside for score in scores),
         "by_group": {
             group: {"tests": len(found), "inside": sum(score.is_inside for score in found)}
             for group, found in sorted(groups.items())
@@ -103,7 +108,8 @@ def _score(name: str, rows: list[Outcome]) -> TestScore:
     errors = [_in_bounds(p, m) for p, m in zip(predicted, measured, strict=True)]
     score = median(errors)
     reason = _reason(rows, median(p - m for p, m in zip(predicted, measured, strict=True)))
-    return TestScore(name, len(rows), median(predicted), median(measured), score, reason)
+    differ = _in_bounds(min(measured), max(measured)) > 2.0
+    return TestScore(name, len(rows), median(predicted), median(measured), score, reason, differ)
 
 
 def _in_bounds(predicted: float, measured: float) -> float:
@@ -120,6 +126,9 @@ def _reason(rows: list[Outcome], off_bytes: float) -> str:
     )
     if _in_bounds(low, high) > 1.0:
         return f"runs on one GPU differ: {low / GIB:.2f} to {high / GIB:.2f} GiB (other software or routing)"
+    every = [peak for found in peaks.values() for peak in found]
+    if _in_bounds(min(every), max(every)) > 2.0:
+        return f"its runs differ: {min(every) / GIB:.2f} to {max(every) / GIB:.2f} GiB (other software or routing)"
     resting = [row for row in rows if row.run.number("resident_gib") is not None]
     if not resting:
         return ""

@@ -70,6 +70,7 @@ def test_what_ran_never_does_not_fit_and_what_failed_is_seldom_missed(outcomes: 
 
 def test_a_source_left_out_asks_for_the_same_slack(outcomes: Sequence[Outcome]):
     every = best_slack(outcomes, contiguous=False)
+    assert every is not None
     for found in slack_left_out(outcomes, contiguous=False):
         assert found.fitted[0] == pytest.approx(every, abs=0.03)
         assert found.score <= 0.10
