@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from cost_models.chunk import Array
-from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.cluster import ClusterSpec, DeviceGroup
 from cost_models.units import Num
 
 LINK_EFFICIENCY: Final = 0.8
@@ -47,10 +47,15 @@ def host_rates(cluster: ClusterSpec) -> HostRates:
         memory = device.memory_bytes_per_s.value
         return HostRates(memory, memory)
     link = device.host_link_bytes_per_s.value * LINK_EFFICIENCY
-    return HostRates(link, NODE_STEP_BYTES_PER_S / group.devices_per_node)
+    return HostRates(link, NODE_STEP_BYTES_PER_S / _sharing(group))
 
 
 def host_room_bytes(cluster: ClusterSpec) -> float:
     """Host memory of one device's share of a node; infinite where the cluster does not say."""
     group = cluster.groups[0]
-    return group.host_bytes / group.devices_per_node if group.host_bytes else float("inf")
+    return group.host_bytes / _sharing(group) if group.host_bytes else float("inf")
+
+
+def _sharing(group: DeviceGroup) -> int:
+    """Devices of a node that are in use, and share its host."""
+    return min(group.devices_per_node, group.num_devices)

@@ -101,7 +101,7 @@ class DeepSpeed(TorchFamily):
         hpz = self.zero_settings.zero_hpz_partition_size
         second = weight / hpz if hpz > 1 else 0.0
         weights = np.where(zero == 3, weight / ways + second, weight)
-        gradients = np.where(zero >= 2, gradient / ways, gradient)
+        gradients = np.where(zero >= 2, gradient / ways, gradient + self._kept_narrow(job))
         # Stage 0 flattens a list of fp32 copies; 1 and 2 flatten what they average, and copy that.
         averaged = np.select([zero == 3, zero == 0], [0.0, FP32], gradient)
         copied = np.where(gradient < FP32, FP32 + averaged, averaged) / shard
@@ -114,13 +114,18 @@ class DeepSpeed(TorchFamily):
         whole = super(TorchFamily, self).frozen_bytes(group, meshes, job)
         divided = (meshes.zero == 3) & (not group.storage_bytes)
         ways = np.where(divided, self._ways(group, meshes), 1.0)
-        return replace(whole, weights=whole.weights / ways)
+        if not meshes.key.offload.parameters:
+            return replace(whole, weights=whole.weights / ways)
+        host = 0.0 if self.zero_settings.offload_device == "nvme" else whole.weights / ways
+        left = np.where(divided, 0.0, whole.weights)
+        return replace(whole, weights=left, host=np.where(divided, host, 0.0))
 
     def frozen_plan(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> SyncPlan:
         """Stage 3 gathers divided weights forward and backward."""
         weight = 0.0 if group.storage_bytes else job.precision.activation_bytes
         moved = np.where(meshes.zero == 3, weight, 0.0)
-        return SyncPlan(forward_gather=moved, backward_gather=moved)
+        link = moved / self._ways(group, meshes) if meshes.key.offload.parameters else 0.0
+        return SyncPlan(forward_gather=moved, backward_gather=moved, forward_link=link, backward_link=link)
 
     def built_bytes(self, group: ParameterGroup, job: Job) -> float:
         """In fp32 unless frozen: the engine casts what it gets (runtime/engine.py, _configure_distributed_model)."""
@@ -129,6 +134,12 @@ class DeepSpeed(TorchFamily):
     def _ways(self, group: ParameterGroup, meshes: MeshBatch) -> Num:
         ranks: Num = (meshes.expert_ranks if group.is_expert else meshes.dp_shard * meshes.cp).astype(float)
         return ranks
+
+    def _kept_narrow(self, job: Job) -> float:
+        """Bytes of a 16-bit gradient that stays beside its fp32 sum (runtime/bf16_optimizer.py, clear_lp_grads)."""
+        narrow = job.precision.activation_bytes
+        summed = self._local_gradient(job) > narrow
+        return narrow if summed and not self.zero_settings.immediate_grad_update else 0.0
 
     def _local_gradient(self, job: Job) -> float:
         """Bytes of a stored gradient: the compute dtype, or fp32 accumulation (data_types.grad_accum_dtype)."""
@@ -139,8 +150,8 @@ class DeepSpeed(TorchFamily):
     ) -> StateBytes:
         """States on the host or on NVMe: fp32 master weights, gradients and moments; with `parameters` the rest too.
 
-        Ren et al. 2021, section 4; Rajbhandari et al. 2021, section 5. NVMe keeps nothing in host memory but moves
-        what the step reads and writes at the node's rate.
+        From stage 2 gradients leave the device as they are reduced. Ren et al. 2021, section 4; Rajbhandari et al.
+        2021, section 5. NVMe keeps nothing in host memory but moves what the step reads and writes at the node's rate.
         """
         offload = meshes.key.offload
         if offload.kind == "none":
@@ -152,6 +163,7 @@ class DeepSpeed(TorchFamily):
         slower = NODE_STEP_BYTES_PER_S / self.zero_settings.nvme_bytes_per_s if nvme else 1.0
         left = replace(
             resident,
+            gradients=resident.gradients * np.where(meshes.zero >= 2, 1.0 - share, 1.0),
             optimizer=resident.optimizer * (1.0 - share),
             step_transient=resident.step_transient * (1.0 - share),
             step_traffic=resident.step_traffic * (1.0 - share),

@@ -104,6 +104,10 @@ class TorchOptions(EngineOptions):
     an fp32 copy, and whose keys and values are repeated to all heads; transformers: the library's own modules, operator
     by operator; they keep an fp32 copy of every RMSNorm's input and, with unfused attention, repeated keys and values
     and an fp32 softmax beside its cast."""
+    logits_fp32: bool = True
+    """False: an eager loss runs in the compute dtype, as in torchtune and in models that do not upcast their logits."""
+    shifted_logits: bool = False
+    """The transformers library before 4.50 shifts fp32 logits against their labels: one more copy of them."""
     grouped_experts: bool = False
     """The library's experts as one grouped product (experts_implementation="grouped_mm") instead of a loop."""
     compile: bool = False
@@ -160,6 +164,8 @@ class DeepSpeedOptions(TorchOptions):
     """As in the torch engines; megatron: Megatron-DeepSpeed's fused kernels and padded vocabulary."""
     grad_dtype: Literal["fp32", "bf16"] = "bf16"
     """Accumulation of gradients: bf16 is the compute dtype; fp32 is data_types.grad_accum_dtype."""
+    immediate_grad_update: bool = True
+    """With fp32 accumulation up to stage 1: False, as before 0.14, keeps the 16-bit gradients beside the fp32 ones."""
     reduce_bucket_size: Annotated[float, Field(ge=1.0, le=1e12)] = 5e8
     allgather_bucket_size: Annotated[float, Field(ge=1.0, le=1e12)] = 5e8
     contiguous_gradients: bool = True

@@ -105,6 +105,7 @@ class Ddp(TorchFamily):
     versions = ("2.6", "2.13")
     options_type: ClassVar[type[EngineOptions]] = DdpOptions
     default_zero = 0
+    eager_loss = True
 
     def space(self, model: ModelSpec, job: Job) -> Space:
         """Data parallel only."""

@@ -1,7 +1,7 @@
 """What the engines on plain torch.distributed share: fp32 parameters, compute-dtype copies, fp32 reduction."""
 
 from dataclasses import replace
-from typing import ClassVar, cast
+from typing import ClassVar, Final, cast
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from cost_models.specs.job import Job
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.offload import Offload
 from cost_models.units import Num
+
+PLAIN: Final = ("reference", "transformers")
+"""Modules whose loss is torch.nn.functional.cross_entropy over fp32 logits."""
 
 
 class TorchFamily(Engine):
@@ -68,7 +71,9 @@ class TorchFamily(Engine):
             fused_rope=options.compile,
             fused_cross_entropy=options.fused_cross_entropy,
             cross_entropy_chunks=options.cross_entropy_chunks,
-            eager_loss=self.eager_loss and not options.fused_cross_entropy,
+            shifted_logits=options.shifted_logits,
+            logits_fp32=options.logits_fp32,
+            eager_loss=(self.eager_loss or options.modules in PLAIN) and not options.fused_cross_entropy,
             sp_saves_shard=False,
             router_fp32=False,
             compute_bytes=job.precision.activation_bytes,
@@ -177,15 +182,24 @@ class TorchFamily(Engine):
         """ZeRO 2 and 3 divide frozen weights; quantised ones where they are stored as the compute dtype."""
         whole = super().frozen_bytes(group, meshes, job)
         divided = (meshes.zero >= 2) & _divides(group, job)
+        shard = whole.weights / np.where(divided, _ways(group, meshes), 1.0)
         kept = np.where(divided & (meshes.zero == 2), whole.weights, 0.0)
-        return replace(whole, weights=whole.weights / np.where(divided, _ways(group, meshes), 1.0) + kept)
+        if not meshes.key.offload.parameters:
+            return replace(whole, weights=shard + kept)
+        return replace(whole, weights=np.where(divided, kept, shard), host=np.where(divided, shard, 0.0))
 
     def frozen_plan(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> SyncPlan:
         """Divided frozen weights are gathered as they are stored."""
         weight = (group.storage_bytes or job.precision.activation_bytes) * _divides(group, job)
-        return SyncPlan(
+        plan = SyncPlan(
             forward_gather=np.where(meshes.zero >= 2, weight, 0.0),
             backward_gather=np.where(meshes.zero == 3, weight, 0.0),
+        )
+        if not meshes.key.offload.parameters:
+            return plan
+        ways = _ways(group, meshes)
+        return replace(
+            plan, forward_link=plan.forward_gather / ways, backward_link=plan.backward_gather / ways
         )
 
     def _links(self, group: ParameterGroup, meshes: MeshBatch) -> dict[str, Num]:

@@ -102,6 +102,11 @@ class Shard:
         return self.sequences * self.context_len / self.cp
 
     @property
+    def expert_load(self) -> Num:
+        """Routed copies on the fullest expert rank over the mean: at most what all ranks send, so 1 without ep."""
+        return np.minimum(self.load, self.ep)
+
+    @property
     def sp_tokens(self) -> Num:
         """Tokens of one rank in the regions outside tensor parallelism (divided by tp under sequence parallelism)."""
         return self.tokens / self.sp_ways
@@ -138,6 +143,7 @@ class Style:
     reference_logits: int = (
         0  # a frozen model's logits in the loss: 1 while it is made, 2 kept until backward
     )
+    shifted_logits: bool = False  # an eager loss shifts the logits: one more fp32 copy of them
     eager_loss: bool = False  # log-softmax and its gradients out of place, as torch.nn.functional's
     sp_saves_shard: bool = True  # column-parallel linears save the sequence-sharded input and gather again
     router_fp32: bool = True
@@ -152,6 +158,9 @@ class Style:
     dropout: bool = True  # dropouts of the model are active (their masks are saved)
     library: bool = False  # the transformers library's own modules, operator by operator (docs/engines.md)
     grouped_experts: bool = False  # library: experts as one grouped product instead of a loop over them
+    weighted_copies: float = (
+        0.0  # bytes of an element of what experts read or give, kept where their scores multiply it
+    )
     experts_run_again: bool = False  # activations of experts keep their inputs and compute the function again
     repeated_keys: bool = False  # fused attention reads keys and values repeated to all heads
     checkpoints_divided: bool = False  # inputs of recomputed layers are divided over tensor-parallel ranks

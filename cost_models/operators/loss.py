@@ -148,11 +148,12 @@ class CrossEntropy(Operator):
         frozen = (
             [Tensor(f"{self.name}.teacher", entries, DtypeRole.FP32)] if style.reference_logits > 1 else []
         )
-        if _in_place(style) or not style.logits_fp32:
+        if _in_place(style):
             return (Tensor("logits", entries), *frozen)
-        held = [Tensor(f"{self.name}.softmax", entries, DtypeRole.FP32), *frozen]
+        wide = DtypeRole.FP32 if style.logits_fp32 else DtypeRole.COMPUTE
+        held = [Tensor(f"{self.name}.softmax", entries, wide), *frozen]
         if self.soft_cap:
-            held.append(Tensor(f"{self.name}.capped", entries, DtypeRole.FP32))
+            held.append(Tensor(f"{self.name}.capped", entries, wide))
         return tuple(held)
 
     def transient(self, at: Shard, style: Style) -> Transient:
@@ -175,12 +176,8 @@ class CrossEntropy(Operator):
             return Transient(0.0, 0.0)
         if style.cross_entropy_chunks > 1:
             return Transient(entries * 8.0, entries * (4.0 + style.compute_bytes))
-        if (
-            style.eager_loss
-        ):  # beside the kept log-softmax: logits and their fp32 copy; its gradient and the logits'
-            # and, where the loss is parallel, one more (torch/distributed/tensor/parallel/loss.py)
-            backward = np.where(np.asarray(at.tp) > 1, 12.0, 8.0)
-            return Transient(entries * (style.compute_bytes + 4.0), entries * backward)
+        if style.eager_loss:
+            return _eager(entries, at, style)
         copies = 4.0 if style.fused_cross_entropy and style.cross_entropy_copy else 0.0
         each = style.compute_bytes
         return Transient(entries * (each + copies), entries * each)
@@ -189,6 +186,16 @@ class CrossEntropy(Operator):
         """Three small all-reduces over tokens: maximum, target logit, sum of exponentials."""
         payload = at.tokens * 4.0
         return (Message(Phase.FORWARD, Collective.ALL_REDUCE, Axis.TP, payload, 3.0),)
+
+
+def _eager(entries: Num, at: Shard, style: Style) -> Transient:
+    """Beside the kept log-softmax: logits and their fp32 copy, shifted once more in older libraries; backward its
+    gradient and the logits', and where the loss is parallel one more (torch/distributed/tensor/parallel/loss.py)."""
+    each = 4.0 if style.logits_fp32 else style.compute_bytes
+    copied = each if style.logits_fp32 else 0.0
+    shifted = each if style.shifted_logits else 0.0
+    gradients = np.where(np.asarray(at.tp) > 1, 3.0, 2.0)
+    return Transient(entries * (style.compute_bytes + copied + shifted), entries * each * gradients)
 
 
 def _in_place(style: Style) -> bool:

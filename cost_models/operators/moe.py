@@ -1,6 +1,6 @@
 """Mixture of experts: router, dispatch of tokens to expert ranks, grouped linears, combine."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from cost_models.operators.base import (
 from cost_models.operators.narrow import kept_input
 from cost_models.units import Num
 
+FP32_BYTES: Final = 4.0
+
 
 def expert_rows(at: Shard, style: Style, top_k: int) -> Num:
     """Routed token copies that one expert rank computes for one micro-batch (the hottest rank's, by `load`).
@@ -33,7 +35,7 @@ def expert_rows(at: Shard, style: Style, top_k: int) -> Num:
     no longer matters.
     """
     copies = at.sp_tokens * top_k * at.etp
-    return copies * (style.expert_capacity_factor or at.load)
+    return copies * (style.expert_capacity_factor or at.expert_load)
 
 
 class Router(Operator):
@@ -144,7 +146,7 @@ class _Exchange(Operator):
     def _exchange(
         self, at: Shard, style: Style, forward_bytes: float, backward_bytes: float
     ) -> tuple[Message, ...]:
-        sent: Num = at.sp_tokens * self.top_k * self.hidden * (style.expert_capacity_factor or at.load)
+        sent: Num = at.sp_tokens * self.top_k * self.hidden * (style.expert_capacity_factor or at.expert_load)
         fan_out = self.top_k if style.deduplicated_dispatch else 0
         rows = at.sp_tokens * self.top_k * self.hidden * at.etp
         etp = np.where(np.asarray(at.etp) > 1, rows * style.compute_bytes, 0.0)
@@ -190,12 +192,24 @@ class Combine(_Exchange):
         """Forward in the compute dtype; backward (dispatch of gradients) in the compute dtype."""
         return self._exchange(at, style, style.compute_bytes, style.compute_bytes)
 
+    def transient(self, at: Shard, style: Style) -> Transient:
+        """Buffers of the exchange; copies weighted in fp32 outside it stand in four forms: as they came, in fp32,
+        weighted, and narrow again, and their gradients too."""
+        exchange = super().transient(at, style)
+        if style.weighted_copies != FP32_BYTES:
+            return exchange
+        formed = self._copies(at, style) * 2.0 * (style.compute_bytes + FP32_BYTES)
+        return Transient(np.maximum(exchange.forward, formed), np.maximum(exchange.backward, formed))
+
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
         """The library weights the copies before it adds them up, and keeps both factors (its loop the copies twice);
-        a fused combine keeps nothing of its own."""
-        if not style.library:
-            return ()
+        a fused combine keeps nothing of its own, and torchtitan's the copies that it multiplies by their scores in fp32
+        (models/moe.py), which a compiler makes again from the compute dtype."""
         copies = self._copies(at, style)
+        if not style.library:
+            wide = DtypeRole.FP32 if style.weighted_copies == FP32_BYTES else DtypeRole.COMPUTE
+            kept = Tensor(f"{self.name}.outputs", copies, wide)
+            return (kept,) if style.weighted_copies else ()
         return (
             Tensor(f"{self.name}.outputs", copies * (1.0 if style.grouped_experts else 2.0)),
             Tensor(f"{self.name}.weights", copies / self.hidden, DtypeRole.FP32),

@@ -40,6 +40,9 @@ ASSUMED: Final[Mapping[str, str]] = {"n_gpus": "assumed_devices", "gpu": "assume
 OPTIMIZER_SHARDS: Final = re.compile(r"zero1=(\d+)")
 """Ranks that optimizer states are divided over, where they are fewer than the data-parallel ones (InternEvo)."""
 
+BEFORE_FP32_SUMS: Final = "best TFLOPs 02-17"
+"""BigScience's runs before its bf16 optimizer, which "was just written" on 2022-02-28, summed gradients in fp32."""
+
 SCOPES: Final = re.compile(r"^selective:([a-z_+]+)$")
 
 
@@ -136,8 +139,9 @@ def _options(run: Run, framework: Framework, precision: Precision) -> dict[str, 
     if _trains_adapters(run):
         options["job.trainable"] = ADAPTERS
     megatron = options.get("engine.modules") == "megatron"
-    if megatron and precision is Precision.BF16:
-        options["engine.grad_dtype"] = "fp32"  # BF16_Optimizer accumulates in fp32
+    if megatron and precision is Precision.BF16 and BEFORE_FP32_SUMS not in run.text("source_locator"):
+        # BF16_Optimizer sums in fp32, and in 2022 kept both kinds
+        options |= {"engine.grad_dtype": "fp32", "engine.immediate_grad_update": False}
     return options
 
 

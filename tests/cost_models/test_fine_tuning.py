@@ -156,6 +156,17 @@ def test_a_frozen_vision_tower_has_no_backward(make_situation):
         situation(make_situation, "frozen:vision")
 
 
+def test_a_frozen_tower_is_never_run_again(make_situation):
+    """It keeps nothing and has no backward, so full recompute adds a forward of the language model alone."""
+    of = situation(make_situation, "frozen:vision", model="llava-1.5-7b")
+    plain = situation(make_situation, "all", model="llava-1.5-7b")
+    again, whole = (evaluate(each, parse_strategy("recompute=full,zero=0")) for each in (of, plain))
+    none = evaluate(of, parse_strategy("recompute=none,zero=0"))
+    assert none.recompute_s == 0.0
+    assert 0.0 < again.recompute_s < whole.recompute_s
+    assert again.step_s > none.step_s
+
+
 def test_counts_of_a_model_that_is_trained_whole_are_as_before(make_situation):
     counts = count_parameters(situation(make_situation, "all").model)
     assert counts.trainable == counts.parameters == LLAMA

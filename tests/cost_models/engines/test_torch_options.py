@@ -78,6 +78,23 @@ def test_a_parallel_eager_loss_holds_12_bytes_a_logit(tp, each):
 
 
 @pytest.mark.parametrize(
+    ("style", "kept", "forward", "backward"),
+    [
+        ({}, 4, 2 + 4, 8),
+        ({"shifted_logits": True}, 4, 2 + 4 + 4, 8),  # transformers before 4.50
+        ({"logits_fp32": False}, 2, 2, 2 * 2),  # torchtune: log-softmax and gradients in bf16
+    ],
+)
+def test_bytes_of_a_logit_in_an_eager_loss(style, kept, forward, backward):
+    op, entries = CrossEntropy(name="loss", inputs=("logits",), vocab_size=1000), 8192 * 1000
+    found = Style(eager_loss=True, **style)
+    (softmax,) = op.saved(AT, found)
+    assert float(softmax.elements) * (4 if softmax.dtype.value == "fp32" else 2) == kept * entries
+    transient = op.transient(AT, found)
+    assert (float(transient.forward), float(transient.backward)) == (forward * entries, backward * entries)
+
+
+@pytest.mark.parametrize(
     ("engine", "implementation", "copied"),
     [
         ("fsdp2", "auto", 4 / 8),

@@ -1,11 +1,14 @@
 """DeepSpeed beyond the three stages: quantised messages, near copies, reuse, drives, checkpoints elsewhere."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from cost_models.engines import RowInstants
 from cost_models.engines.deepspeed import INT4_BYTES, INT8_BYTES
 from cost_models.errors import IllegalStrategy
+from cost_models.host import host_room_bytes
 from cost_models.operators.base import ParameterGroup
 from cost_models.specs.strategy import parse_strategy
 from planner.evaluate import evaluate
@@ -101,3 +104,39 @@ def test_offloaded_checkpoints_rest_on_the_host(make_situation):
     assert gone.step_s > kept.step_s
     with pytest.raises(IllegalStrategy, match="offload_checkpoints with pp 2"):
         evaluate(there, parse_strategy("pp=2,zero=1,recompute=full"))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "gradients"),
+    [
+        ("zero=1,offload=optimizer", {}, 2.0),  # summed on the device until the step
+        ("zero=2,offload=optimizer", {}, 0.0),  # each goes down as it is reduced
+        ("zero=3,offload=optimizer:0.25", {}, 0.75 * 2 / 64),
+        ("zero=1", {"engine.grad_dtype": "fp32"}, 4.0),
+        ("zero=1", {"engine.grad_dtype": "fp32", "engine.immediate_grad_update": False}, 2.0 + 4.0),
+        ("zero=2", {"engine.grad_dtype": "fp32", "engine.immediate_grad_update": False}, 4 / 64),
+    ],
+)
+def test_gradients_on_the_device(make_situation, make_mesh, strategy, options, gradients):
+    of = situation(make_situation, **options)
+    mesh = make_mesh(of, strategy)
+    assert float(of.engine.state_bytes(WEIGHT, mesh, of.job).gradients[0]) == pytest.approx(gradients)
+
+
+def test_one_device_has_the_whole_host_of_its_node(make_situation):
+    assert host_room_bytes(situation(make_situation, devices=1).cluster) == 8 * host_room_bytes(
+        situation(make_situation, devices=64).cluster
+    )
+
+
+@pytest.mark.parametrize(("engine", "strategy"), [("deepspeed", "zero=3"), ("fsdp2", "zero=3")])
+def test_frozen_weights_are_offloaded_too(make_situation, make_mesh, engine, strategy):
+    """2 bytes over 64 ranks on the host, which cross the link before forward and before backward."""
+    job = {"engine": engine, "options": {"job.trainable": "lora:r=8"}}
+    of = make_situation("llama-3.1-8b", "dgx-a100", 64, seq_len=1024, global_batch=128, **job)
+    frozen = replace(WEIGHT, frozen=True)
+    mesh = make_mesh(of, f"{strategy},offload=parameters")
+    state = of.engine.frozen_bytes(frozen, mesh, of.job)
+    assert (float(state.weights[0]), float(state.host[0])) == (0.0, 2 / 64)
+    plan = of.engine.frozen_plan(frozen, mesh, of.job)
+    assert (float(plan.forward_link[0]), float(plan.backward_link[0])) == (2 / 64, 2 / 64)
