@@ -198,7 +198,7 @@ def _kinds(space: Space, restrictions: Restrictions) -> tuple[MeshKey, ...]:
         MeshKey(scopes=scopes, cp_kind=cp_kind, order=tuple(order.split("-")))
         for order in orders
         for cp_kind in cp_kinds
-        for scopes in restrictions.scopes(space.scopes)
+        for scopes in restrictions.scopes(space.scopes, space.full_recompute)
     )
 
 

@@ -96,7 +96,7 @@ class Restrictions:
     def scopes(
         self, values: tuple[tuple[str, ...], ...], full_recompute: bool = False
     ) -> tuple[tuple[str, ...], ...]:
-        """Recompute bases to try; `full_recompute` says that the search keeps `needs_full` on base ()."""
+        """Recompute bases to try; base () is none or, where the engine has it, full recompute."""
         if self.recompute is not None:
             return (self.recompute.scopes,)
         bare = "none" not in self.banned_recompute or (full_recompute and self.needs_full)
@@ -175,7 +175,9 @@ def _word(key: str, text: str, pointer: str) -> str:
     if key == "offload":
         return parse_offload(text).text()
     if key == "groups" and "*" in text:
-        detail = f"groups={text:.60} names ranks; name the groups alone, as in groups=a100+h100, and pin pp beside"
+        detail = (
+            f"groups={text:.60} names ranks; name the groups alone, as in groups=a100+h100, and pin pp beside"
+        )
         raise BadInput(detail, pointer=pointer)
     if key == "cp_kind" and text not in CP_KINDS:
         raise BadInput(
@@ -211,8 +213,7 @@ def _recompute_left(pinned: Recompute | None, banned: set[str]) -> Recompute | N
         raise BadInput(f"recompute={kind} is pinned and banned; drop one of the two", pointer="/search/bans")
     if banned >= set(RECOMPUTE_KINDS):
         raise BadInput("every kind of recompute is banned; leave one", pointer="/search/bans")
-    only_full = pinned is None and banned >= {"none", "selective"}
-    return Recompute(full=ALL_LAYERS) if only_full else pinned
+    return pinned
 
 
 def _recompute_ban(value: str) -> str:

@@ -8,7 +8,6 @@ import numpy as np
 from cost_models.chunk import Array
 from cost_models.mesh import Int
 from cost_models.pricing import Pricer
-from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from cost_models.specs.strategy import Strategy
 from planner.candidates import strategy_of
 from planner.plan import Progress
@@ -161,14 +160,10 @@ class MeshSearch:
             self.state.solved += 1
 
     def _offer(self, walked: Walked, solution: InnerSolution) -> None:
-        full: int | tuple[int, ...] = solution.full_layers
-        if self._recompute.everywhere:
-            full = ALL_LAYERS
-        elif walked.mesh.uniform_full or not any(solution.full_layers):
-            full = max(solution.full_layers)
-        recompute = Recompute(walked.batch.key.scopes, full)
-        strategy = strategy_of(walked.batch, walked.row, solution.stages, recompute)
-        self.state.offer(Found(strategy, solution.step_s))
+        chosen = self._recompute.chosen(walked.mesh, walked.batch.key.scopes, solution)
+        if chosen is not None:
+            strategy = strategy_of(walked.batch, walked.row, solution.stages, chosen[0])
+            self.state.offer(Found(strategy, chosen[1]))
 
     def _least_waiting_s(self) -> float:
         return min((item.bound_s for item in self._waiting), default=np.inf)

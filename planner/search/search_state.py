@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cost_models.chunk import MeshCosts
-from cost_models.specs.recompute import Recompute
+from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from cost_models.specs.strategy import Strategy
+from cost_models.step import step_costs
 from planner.search.mesh_table import all_full, without_full
+from planner.search.problem import InnerSolution
 from planner.search.walk import Walked
 
 
@@ -42,6 +44,25 @@ class RecomputeRule:
         if self.everywhere:
             return all_full(mesh)
         return mesh if self.free and not scopes else without_full(mesh)
+
+    def chosen(
+        self, mesh: MeshCosts, scopes: tuple[str, ...], solution: InnerSolution
+    ) -> tuple[Recompute, float] | None:
+        """Recompute and step of a solution.
+
+        Where none is banned and nothing is recomputed, one block of every virtual stage is, in full; None where that
+        does not fit. The mesh's bound stays a bound, since no step falls with it.
+        """
+        full: int | tuple[int, ...] = solution.full_layers
+        if self.everywhere:
+            full = ALL_LAYERS
+        elif mesh.uniform_full or not any(solution.full_layers):
+            full = max(solution.full_layers)
+        recompute = Recompute(scopes, full)
+        if self.takes(recompute):
+            return recompute, solution.step_s
+        costs, one = step_costs(mesh, solution.stages, (1,) * len(solution.stages)), Recompute(scopes, 1)
+        return (one, costs.step_s) if costs.fits and self.takes(one) else None
 
     def free_with(self, scopes: tuple[str, ...]) -> bool:
         """Whether the number of fully recomputed blocks of meshes with this base is chosen."""

@@ -74,10 +74,15 @@ def test_bad_pins_and_bans_are_named(pins, bans, named):
         read_restrictions(pins, bans)
 
 
-def test_bans_that_leave_full_recompute_alone_fix_it():
-    left = read_restrictions({}, ("recompute=none", "recompute=selective"))
-    assert left.all_recomputed
-    assert not left.may_recompute_fully
+def test_without_none_the_bare_base_needs_full_recompute():
+    left = read_restrictions({}, ("recompute=none",))
+    assert left.needs_full
+    assert left.scopes(((), ("mlp",)), True) == ((), ("mlp",))
+    assert left.scopes(((), ("mlp",)), False) == (("mlp",),)
+    assert not left.takes_recompute(Recompute())
+    assert left.takes_recompute(Recompute((), (0, 1)))
+    assert not left.takes_recompute(Recompute((), (0, 0)))
+    assert read_restrictions({}, ("recompute=none,selective",)).scopes(((), ("mlp",)), True) == ((),)
 
 
 def test_refusals_give_numbers_and_nearest_legal_values(make_situation):
