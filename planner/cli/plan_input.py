@@ -49,6 +49,17 @@ def is_plan_source(text: str) -> bool:
     return "request" in values or "model" in values
 
 
+def without_strategy(source: str | None) -> Mapping[str, Any] | None:
+    """The result of a plan file that found no plan; None for anything else."""
+    if source is None or not is_file(source):
+        return None
+    text = read_text(source, "file")
+    values = read_json(text, source, "file") if text.lstrip().startswith("{") else {}
+    result = values.get("result")
+    none = "request" in values and isinstance(result, Mapping) and result.get("best") is None
+    return result if none and isinstance(result, Mapping) else None
+
+
 def _from_plan_file(name: str) -> tuple[SearchRequest | None, tuple[StrategyRequest, ...]]:
     """The search and the runners-up of a plan file; nothing for another file."""
     from planner.plan_file import parse_plan

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 
@@ -71,6 +71,18 @@ def show_contrast(situation: Situation, contrast: Contrast) -> None:
     _show_facts(console, dict(zip(names, (layout_facts(situation, p.strategy) for p in both), strict=True)))
     _show_seconds(console, both, contrast.difference, names)
     _show_memory(console, both, contrast.difference, names)
+
+
+def show_unsolved(result: Mapping[str, Any]) -> None:
+    """Why a plan file holds no plan."""
+    console = make_console()
+    console.print(f"[bold red]{plain(result.get('status'))}[/bold red]: the plan file holds no plan")
+    console.print(plain(result.get("reason") or "no reason was written"))
+    made = table("what would help", "costs", "how")
+    for change in result.get("relaxations") or ():
+        made.add_row(plain(change.get("change")), plain(change.get("cost", "")), plain(change.get("detail")))
+    if made.row_count:
+        print_table(console, made)
 
 
 def show_comparison(found: Comparison, names: tuple[str, str]) -> None:

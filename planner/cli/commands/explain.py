@@ -1,12 +1,13 @@
 """`planner explain`: why this plan, and why not another."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from planner.cli.answer import Answer
+from planner.cli.answer import NO, Answer
 from planner.cli.options import json_option, progress_option, request_options, strategy_option
-from planner.cli.plan_input import asked_plan
+from planner.cli.plan_input import asked_plan, without_strategy
 from planner.cli.question import Question, question_from_options, strategy_of
 from planner.cli.types import Number
 
@@ -31,9 +32,14 @@ def command(**given: Any) -> Answer:
     """Explain a plan: what binds each stage, what each axis costs and saves, runners-up, better hardware.
 
     With --against the answer is about one other strategy: illegal by which rule, short by how many GiB where, or
-    slower by how much and where. Exit code 0 whatever the answer is.
+    slower by how much and where. Exit code 0 whatever the answer is; 1 where the plan file holds no plan, with why
+    and what would help.
     """
-    asked = asked_plan(given["source"], question_from_options(given))
+    stated = question_from_options(given)
+    unsolved = without_strategy(given["source"]) if stated.strategy is None else None
+    if unsolved is not None:
+        return _unsolved(unsolved, given["as_json"])
+    asked = asked_plan(given["source"], stated)
     max_seconds = 30.0 if given["max_seconds"] is None else given["max_seconds"]
     if given["against"] is not None:
         return _against(asked, given, max_seconds)
@@ -48,6 +54,18 @@ def command(**given: Any) -> Answer:
         show_explanation(asked.situation, explanation)
 
     return Answer(explanation.to_json(), show, given["as_json"])
+
+
+def _unsolved(result: Mapping[str, Any], as_json: bool) -> Answer:
+    """Why a plan file holds no plan, and what would help."""
+    payload = {key: result.get(key) for key in ("status", "reason", "relaxations", "certificate")}
+
+    def show() -> None:
+        from planner.render.explain import show_unsolved
+
+        show_unsolved(result)
+
+    return Answer(payload, show, as_json, NO)
 
 
 def _against(asked: Any, given: dict[str, Any], max_seconds: float) -> Answer:

@@ -50,6 +50,18 @@ def test_why_not_is_an_answer_not_an_error(
     assert shown in " ".join(run(f"explain {plan_file} --against {asked} --max-seconds 5").out.split())
 
 
+def test_a_plan_file_without_a_plan_is_explained_by_its_reason(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "none.json"
+    job = "--model llama-3.1-8b --cluster dgx-h100:1 --seq-len 2048 --global-batch 8 --engine ddp"
+    assert run(f"plan {job} -o {path} --json").code == 1
+    told = run(f"explain {path} --json")
+    assert told.code == 1
+    assert json.loads(told.out)["status"] == "infeasible"
+    shown = run(f"explain {path}")
+    assert shown.code == 1
+    assert "too much" in shown.out
+
+
 def test_explain_refuses_what_is_no_strategy(run: Any, plan_file: Path) -> None:
     assert run(f"explain {plan_file} --against tpp=4").refused("tpp", "tp")
     assert run("explain no-such-plan.json").refused("no-such-plan.json")
