@@ -26,6 +26,7 @@ from cost_models.engines.megatron_states import (
     optimizer_bytes,
     stepping_bytes,
     weight_bytes,
+    wide_bytes,
 )
 from cost_models.engines.megatron_workspaces import (
     overlap_buffer_bytes,
@@ -95,15 +96,16 @@ class Megatron(Engine):
             split_keeps_projection=True,
             cross_entropy_chunks=options.cross_entropy_chunks,
             router_fp32=options.router_fp32,
-            compute_bytes=job.precision.activation_bytes,
+            compute_bytes=wide_bytes(job, self.settings),
             narrow_bytes=NARROW_WEIGHT_BYTES.get(job.precision, 0.0),
-            dispatch_bytes=1.0 if job.options.moe_dispatch_dtype == "fp8" else job.precision.activation_bytes,
+            dispatch_bytes=1.0 if job.options.moe_dispatch_dtype == "fp8" else wide_bytes(job, self.settings),
             expert_capacity_factor=job.options.moe_capacity_factor,
             deduplicated_dispatch=options.deduplicated_dispatch or job.options.moe_dispatcher != "alltoall",
             cp_kind=cp_kind,
             vocabulary_multiple=options.vocabulary_multiple,
             dropout=options.dropout,
             softmax_fp32_copy=not options.softmax_fusion,
+            cross_entropy_overwrites=True,
             cross_entropy_copy=options.cross_entropy_impl == "native",
             deferred_head_batches=options.deferred_head_batches,
             head_gradient_beside=not options.megatron_fsdp,
@@ -118,12 +120,12 @@ class Megatron(Engine):
         options = self.settings
         workspaces = np.full(meshes.size, float(workspace_bytes(architecture, model, options)))
         if options.transformer_impl == "local" and options.attention == "unfused":
-            each = job.precision.activation_bytes
+            each = wide_bytes(job, self.settings)
             workspaces = workspaces + score_buffer_bytes(model, job.seq_len or 0, each, meshes)
         if options.gradient_accumulation_fusion and options.transformer_impl == "transformer_engine":
             workspaces = workspaces + empty_gradient_bytes(model, job, meshes)
         if options.tp_comm_overlap:
-            each = job.precision.activation_bytes
+            each = wide_bytes(job, self.settings)
             workspaces = workspaces + overlap_buffer_bytes(model, job.seq_len or 0, each, meshes)
         return workspaces
 
@@ -179,8 +181,11 @@ class Megatron(Engine):
         options = self.settings
         if not options.megatron_fsdp:
             return rows
-        narrow = 1.0 if options.fp8_param_gather else DTYPE_BYTES["bf16"]
-        return fsdp_instants(rows, narrow, DTYPE_BYTES[options.grad_dtype], options, meshes)
+        return fsdp_instants(rows, DTYPE_BYTES[options.grad_dtype], options, meshes)
+
+    def gathered_units(self, meshes: MeshBatch) -> Num:
+        """A row's own weights under Megatron-FSDP; `instants` adds what runs ahead."""
+        return np.full(meshes.size, float(self.settings.megatron_fsdp))
 
     def send_ways(self, meshes: MeshBatch) -> Num:
         """All tensor-parallel ranks where the boundary is scattered for the way."""

@@ -49,28 +49,31 @@ def fsdp_plan(plan: SyncPlan, weight: float, gradient: float, meshes: MeshBatch)
 
 
 def fsdp_instants(
-    rows: RowInstants, weight: float, gradient: float, options: MegatronOptions, meshes: MeshBatch
+    rows: RowInstants, gradient: float, options: MegatronOptions, meshes: MeshBatch
 ) -> RowInstants:
     """Gathered units, the embedding and the head, and gradients that wait for their reduction.
 
-    Only layers are units: the embedding's and the head's weights stay gathered through a step. A unit's weights are
-    gathered with as many of the next ones as half the communication unit holds, its gradients wait until a whole
-    communication unit is in the queue; with double buffers two units of each are held.
+    `rows.gathered` comes with a row's weights as they are gathered and its gradients. Only layers are units: the
+    embedding's and the head's weights stay gathered through a step. A unit's weights are gathered with as many of the
+    next ones as half the communication unit holds, its gradients wait until a whole communication unit is in the queue;
+    with double buffers two units of each are held.
     """
-    blocks = rows.elements[1:-2]
+    layers, blocks = list(rows.layers), rows.elements[1:-2]
+    own = np.where(meshes.zero >= 2, gradient, 0.0) * rows.trained
+    weights = rows.gathered - own
     largest = blocks.max(axis=0) if len(blocks) else np.zeros(meshes.size)
-    root = rows.elements[0] + rows.elements[-1]
-    inner = np.maximum(rows.whole - root, 0.0) / meshes.pp
     unit = np.maximum(options.communication_unit_elements, 2.0 * largest)
+    whole = np.maximum(rows.elements[layers].sum(0), 1.0)
+    root = weights[0] + weights[-1]
+    inner = np.maximum(weights[layers].sum(0) - root, 0.0) / meshes.pp
     ahead = BUFFERED_UNITS * largest if options.fsdp_double_buffer else largest + unit / 2.0
     queue = BUFFERED_UNITS * largest if options.fsdp_double_buffer else unit
-    gathered = np.where(meshes.zero == 3, weight * (root + np.minimum(inner, ahead)), 0.0)
-    sharded = np.where(meshes.zero >= 2, gradient, 0.0)
-    whole = rows.trained[list(rows.layers)].sum(0) / meshes.pp
-    waiting = sharded * np.minimum(whole, queue)
+    share = np.minimum(ahead / np.maximum(whole - rows.elements[0] - rows.elements[-1], 1.0), 1.0)
+    gathered = root + np.minimum(inner, share * inner * meshes.pp)
+    waiting = np.minimum(own[layers].sum(0) / meshes.pp, queue * np.where(meshes.zero >= 2, gradient, 0.0))
     return replace(
         rows,
         gathered=np.broadcast_to(gathered, rows.gathered.shape).copy(),
-        own=np.minimum(sharded * rows.trained, waiting),
+        own=np.minimum(own, waiting),
         waiting=waiting,
     )

@@ -24,6 +24,11 @@ MASTER_BYTES: Final = {"fp32": 4.0, "remainder": 2.0, "fp16": 2.0, "bf16": 2.0}
 """Main weights by `engine.master_dtype` (megatron/core/optimizer/optimizer_config.py, store_param_remainders)."""
 
 
+def wide_bytes(job: Job, options: MegatronOptions) -> float:
+    """Bytes of what is not in a narrow type: weights, activations, tables."""
+    return DTYPE_BYTES["fp32"] if options.wide_dtype == "fp32" else job.precision.activation_bytes
+
+
 def is_narrow(group: ParameterGroup, job: Job) -> bool:
     """Whether a group's products run in a narrow type: linears of blocks, not tables, heads, norms or biases."""
     return job.precision in NARROW_WEIGHT_BYTES and group.matrix and not group.rows
@@ -32,7 +37,7 @@ def is_narrow(group: ParameterGroup, job: Job) -> bool:
 def weight_bytes(group: ParameterGroup, job: Job, options: MegatronOptions) -> float:
     """Bytes of a weight: 16 bits and its narrow copies, which stay from step to step (Transformer Engine,
     module/base.py, get_weight_workspace); the copies alone where parameters are narrow themselves."""
-    wide = job.precision.activation_bytes
+    wide = wide_bytes(job, options)
     if not is_narrow(group, job):
         return wide
     narrow = NARROW_WEIGHT_BYTES[job.precision]
@@ -45,12 +50,12 @@ def gathered_bytes(group: ParameterGroup, job: Job, options: MegatronOptions) ->
     """Bytes of a weight as it travels."""
     if options.fp8_param_gather and is_narrow(group, job):
         return NARROW_WEIGHT_BYTES[job.precision]
-    return job.precision.activation_bytes
+    return wide_bytes(job, options)
 
 
 def optimizer_bytes(group: ParameterGroup, job: Job, options: MegatronOptions) -> float:
     """Main weights and moments."""
-    master = MASTER_BYTES[options.master_dtype] if job.precision.activation_bytes < 4.0 else 0.0
+    master = MASTER_BYTES[options.master_dtype] if wide_bytes(job, options) < 4.0 else 0.0
     moments = moment_bytes(group, job.optimizer, options.moment_dtype)
     if job.optimizer is Optimizer.ADAMW and options.second_moment_dtype != "same":
         moments += DTYPE_BYTES[options.second_moment_dtype] - DTYPE_BYTES[options.moment_dtype]
@@ -67,7 +72,7 @@ def stepping_bytes(
     (transformer_engine/pytorch/optimizers/fused_adam.py, get_unscaled_state); experts step after the others.
     """
     flat = _flat_bytes(group, job, options)
-    narrow = job.precision.activation_bytes < DTYPE_BYTES["fp32"]
+    narrow = wide_bytes(job, options) < DTYPE_BYTES["fp32"]
     copied: Num = 0.0
     if is_precision_aware(options):
         wide = sum(DTYPE_BYTES["fp32"] for dtype in _moment_dtypes(options) if dtype != "fp32")

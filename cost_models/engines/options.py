@@ -77,6 +77,8 @@ class MegatronOptions(EngineOptions):
     --use-precision-aware-optimizer does; fp16 and bf16 are --main-params-dtype."""
     second_moment_dtype: Literal["same", "fp32", "bf16", "fp16", "fp8"] = "same"
     """Second moment, where it differs from engine.moment_dtype (--exp-avg-sq-dtype)."""
+    wide_dtype: Literal["auto", "fp32"] = "auto"
+    """fp32: an fp8 run without --bf16 keeps fp32 weights and activations around its narrow products."""
     fp8_param_gather: bool = False
     """Weights of linears exist in the precision's narrow type alone (--fp8-param-gather): no 16-bit copy."""
     fp8_weight_copies: Annotated[int, Field(ge=0, le=2)] = 2

@@ -128,6 +128,7 @@ class Style:
     fused_rope: bool = True
     fused_cross_entropy: bool = False  # True: no fp32 logits are kept beside the softmax
     cross_entropy_in_place: bool = True  # fused: the softmax overwrites the logits; False: it is an fp32 copy
+    cross_entropy_overwrites: bool = False  # unfused: logits that are fp32 already become the softmax
     cross_entropy_copy: bool = (
         False  # fused and not in place: the softmax is made beside an fp32 copy of the logits
     )

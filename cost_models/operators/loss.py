@@ -199,8 +199,13 @@ def _eager(entries: Num, at: Shard, style: Style) -> Transient:
 
 
 def _in_place(style: Style) -> bool:
-    """Whether the softmax needs no storage of its own."""
-    return style.fused_cross_entropy and style.cross_entropy_in_place
+    """Whether the softmax needs no storage of its own.
+
+    Megatron-LM's unfused loss works in place on fp32 logits, which a narrower run copies first
+    (megatron/core/tensor_parallel/cross_entropy.py, calculate_logits_max).
+    """
+    overwrites = style.cross_entropy_overwrites and not style.upcasts
+    return overwrites or (style.fused_cross_entropy and style.cross_entropy_in_place)
 
 
 class ClassLoss(Operator):

@@ -95,6 +95,8 @@ def _options(arguments: Arguments, program: str, data_parallel: int) -> dict[str
 def _sharded(arguments: Arguments) -> dict[str, Any]:
     """Options of narrow parameters and of Megatron-FSDP."""
     options: dict[str, Any] = {}
+    if arguments.has("fp8-format") and not (arguments.flag("bf16") or arguments.flag("fp16")):
+        options["engine.wide_dtype"] = "fp32"
     if arguments.flag("fp8-param-gather"):
         options["engine.fp8_param_gather"] = True
     if not arguments.flag("use-megatron-fsdp"):

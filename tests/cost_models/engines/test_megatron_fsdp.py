@@ -58,9 +58,12 @@ def test_stage_3_gathers_twice_and_reduces_once_a_micro_batch(make_situation, ma
 def instants(of, mesh, block, count):
     """Rows of an embedding and a head of 2e8 elements each and `count` blocks of so many."""
     elements = np.array([[2e8], [block], [2e8], [2e8]])
-    zeros = np.zeros_like(elements)
+    plan = of.engine.sync_plan(WEIGHT, mesh, of.job)
+    gathered = elements * (plan.forward_gather + plan.micro_reduce)
     layers = (0, *([1] * count), 3)
-    return of.engine.instants(RowInstants(elements, zeros, zeros, layers, elements), mesh)
+    return of.engine.instants(
+        RowInstants(elements, gathered, np.zeros_like(elements), layers, elements), mesh
+    )
 
 
 def test_units_run_ahead_by_half_a_communication_unit(make_situation, make_mesh):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cost_models.layer_walk import walk_layer
+from cost_models.operators import CrossEntropy
 from cost_models.operators.base import ParameterGroup, Shard
 from planner.formats.megatron import read_megatron
 
@@ -69,6 +70,19 @@ def test_linears_keep_narrow_inputs(make_situation):
     ]
     inputs = 1024 * (4096 + 4096 + 14_336)  # of these three nobody else keeps a copy
     assert kept[0] - kept[1] == pytest.approx(inputs * (2 - 1) - 1024 * 4096)
+
+
+def test_fp8_without_bf16_is_fp32_around_its_products(make_situation, make_mesh):
+    """Weights 4 + 2 narrow copies and no main copy; unfused, the loss overwrites logits that are fp32 already."""
+    of = situation(make_situation, "fp8", **{"engine.wide_dtype": "fp32"})
+    state = of.engine.state_bytes(LINEAR, make_mesh(of, "tp=8"), of.job)
+    assert (float(np.sum(state.weights)), float(np.sum(state.optimizer))) == (4 + 2, 8)
+    style, at = of.engine.style(of.job, "ring"), Shard(1.0, 1024.0, 1024.0)
+    loss = CrossEntropy(name="loss", inputs=("logits",), vocab_size=128_256)
+    assert [t.id for t in loss.saved(at, style)] == ["logits"]
+    narrow = {"fp8-format": "e4m3", "num-layers": "2", "hidden-size": "64", "num-attention-heads": "4"}
+    sizes = {"seq-length": "64", "max-position-embeddings": "64", "micro-batch-size": "1"}
+    assert read_megatron(narrow | sizes, 8).job.options["engine.wide_dtype"] == "fp32"
 
 
 def test_the_reader_takes_narrow_types_and_optimizer_dtypes():
