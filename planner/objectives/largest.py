@@ -7,7 +7,8 @@ Sequence: the global batch stays; lengths are multiples of 1,024 tokens, so that
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from cost_models.errors import InvalidJob
 from cost_models.specs.job import MAX_BATCH, MAX_SEQ_LEN
@@ -53,36 +54,57 @@ def _at(sizes: Sequence[int], index: int) -> int | None:
     return sizes[index] if index < len(sizes) else None
 
 
+@dataclass
+class _Tried:
+    """The sizes that were asked, and the last plan that was found: the largest that fits, not tuned yet."""
+
+    asking: Asking
+    points: list[Point] = field(default_factory=list)
+    found: PlanResult | None = None
+
+    def fits(self, changes: Changes, pins: Mapping[str, int]) -> bool | None:
+        """Whether some layout fits, with proof either way; None where time ran out."""
+        result = None if self.asking.is_late else self.asking.fits(changes, pins)
+        verdict: bool | None = result is not None and result.best is not None
+        if self.asking.is_late and not verdict and (result is None or result.status == "unknown"):
+            verdict = None
+        self.found = result if verdict else self.found
+        self.points.append(Point({**changes, **pins}, _OUTCOMES[verdict]))
+        return verdict
+
+
+_OUTCOMES = {True: "fits", False: "does_not_fit", None: "open"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """The size that was found: which key of the job it is, what nothing exceeds, and what is pinned to hold it."""
+
+    key: str
+    value: int
+    bound: int
+    pins: Mapping[str, int]
+
+
 def largest_batch(asking: Asking) -> PlanResult:
     """The fastest plan among those with the most sequences (samples) at once on all devices."""
     restrictions = read_restrictions(asking.search.pins, asking.search.bans)
     ways = [dp for dp in divisors(asking.situation.cluster.num_devices) if restrictions.takes("dp", dp)]
     allowed = [k for k in range(1, MAX_MICRO_BATCH + 1) if restrictions.takes("mbs", k)]
-    points: list[Point] = []
-    value, held, bound = 0, (0, 0), 0
+    tried = _Tried(asking)
+    value, pins, bound = 0, {}, 0
     for dp in sorted(ways, reverse=True):
         sizes = [k for k in allowed if value < k * dp <= MAX_BATCH]
-        edge = find_edge(sizes, _BatchVerdict(asking, dp, points))
+        edge = find_edge(sizes, partial(_holds, tried, dp))
         if edge.fits is not None:
-            value, held = edge.fits * dp, (edge.fits, dp)
+            value, pins = edge.fits * dp, {"dp": dp, "mbs": edge.fits}
         bound = max(bound, _most(sizes, edge) * dp)
-    return _largest(asking, points, _Size("global_batch", value, max(bound, value), held))
+    return _largest(tried, _Size("global_batch", value, max(bound, value), pins))
 
 
-@dataclass(frozen=True, slots=True)
-class _BatchVerdict:
-    """Does any layout with this dp hold a micro-batch of k sequences on each rank?"""
-
-    asking: Asking
-    dp: int
-    points: list[Point]
-
-    def __call__(self, size: int) -> bool | None:
-        """The verdict; noted as a point."""
-        changes = {"global_batch": size * self.dp}
-        found = _fits(self.asking, changes, {"dp": self.dp, "mbs": size})
-        self.points.append(Point({**changes, "dp": self.dp, "mbs": size}, _OUTCOMES[found]))
-        return found
+def _holds(tried: _Tried, dp: int, size: int) -> bool | None:
+    """Does any layout with this dp hold a micro-batch of so many sequences on each rank?"""
+    return tried.fits({"global_batch": size * dp}, {"dp": dp, "mbs": size})
 
 
 def longest_sequence(asking: Asking) -> PlanResult:
@@ -92,39 +114,10 @@ def longest_sequence(asking: Asking) -> PlanResult:
             f"{asking.situation.model.name} is a vision model without a sequence length; use --objective batch",
             pointer="/search/objective",
         )
-    points: list[Point] = []
-
-    def verdict(size: int) -> bool | None:
-        found = _fits(asking, {"seq_len": size}, {})
-        points.append(Point({"seq_len": size}, _OUTCOMES[found]))
-        return found
-
+    tried = _Tried(asking)
     sizes = range(SEQUENCE_UNIT, MAX_SEQ_LEN + 1, SEQUENCE_UNIT)
-    edge = find_edge(sizes, verdict)
-    return _largest(asking, points, _Size("seq_len", edge.fits or 0, _most(sizes, edge), (0, 0)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Size:
-    """The size that was found: which key of the job it is, the least that nothing exceeds, and its (mbs, dp)."""
-
-    key: str
-    value: int
-    bound: int
-    held: tuple[int, int]
-
-
-_OUTCOMES = {True: "fits", False: "does_not_fit", None: "open"}
-
-
-def _fits(asking: Asking, changes: Changes, pins: Mapping[str, int]) -> bool | None:
-    """Whether some layout fits, with proof either way; None where time ran out."""
-    if asking.is_late:
-        return None
-    result = asking.fits(changes, pins)
-    if result is None:
-        return False
-    return None if result.status == "unknown" else result.best is not None
+    edge = find_edge(sizes, lambda size: tried.fits({"seq_len": size}, {}))
+    return _largest(tried, _Size("seq_len", edge.fits or 0, _most(sizes, edge), {}))
 
 
 def _most(sizes: Sequence[int], edge: Edge) -> int:
@@ -134,23 +127,21 @@ def _most(sizes: Sequence[int], edge: Edge) -> int:
     return sizes[sizes.index(edge.fails) - 1] if edge.fails != sizes[0] else 0
 
 
-def _largest(asking: Asking, points: list[Point], size: _Size) -> PlanResult:
-    is_batch = size.key == "global_batch"
+def _largest(tried: _Tried, size: _Size) -> PlanResult:
+    asking, is_batch = tried.asking, size.key == "global_batch"
     proof = Proof(
         objective=asking.search.objective,
         unit="sequences at once" if is_batch else "tokens of a sequence",
         sense="most",
         value=size.value or None,
         bound=size.bound,
-        points=tuple(points),
+        points=tuple(tried.points),
         space={"sizes": "mbs x dp for every dp" if is_batch else f"multiples of {SEQUENCE_UNIT}"},
         assumption=BATCH_ASSUMPTION if is_batch else SEQUENCE_ASSUMPTION,
     )
-    if not size.value:
+    if not size.value or tried.found is None:
         return with_proof(asking.as_asked({size.key: 1 if is_batch else SEQUENCE_UNIT}), proof, asking, {})
-    changes: dict[str, int | float] = {size.key: size.value}
-    pins = {"mbs": size.held[0], "dp": size.held[1]} if is_batch else {}
-    result = asking.fastest(changes, pins)
-    if result is None or result.best is None:
-        result = asking.fits(changes, pins)
-    return with_proof(result or asking.as_asked(), proof, asking, changes)
+    changes = {size.key: size.value}
+    tuned = asking.fastest(changes, size.pins)
+    result = tuned if tuned is not None and tuned.best is not None else tried.found
+    return with_proof(result, proof, asking, changes)
