@@ -18,7 +18,7 @@ from planner.situation import Situation
 
 KINDS: Final = ("free", "restriction", "numerics", "hardware", "training")
 """Kinds of change in the order of what they cost the user."""
-ONCE: Final = ("devices", "seq_len", "global_batch", "device")
+ONCE: Final = ("devices", "seq_len", "global_batch", "device", "job.trainable")
 """Changes of which the smallest that helps is enough."""
 STACKED: Final = ("free", "numerics", "hardware")
 MOST_SECONDS: Final = 20.0

@@ -126,7 +126,8 @@ def changes(asked: Asked) -> Iterator[Change]:
     yield from _hardware(asked)
     yield from _shorter(asked)
     if asked.situation.job.trainable == ALL:
-        yield from asked.job("training", "job.trainable", "lora:r=16")
+        for adapters in ("lora:r=16", "qlora:r=16"):
+            yield from asked.job("training", "job.trainable", adapters)
 
 
 def _settings(asked: Asked, cost: str, options: tuple[tuple[str, object], ...]) -> Iterator[Change]:
