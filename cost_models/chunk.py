@@ -91,6 +91,7 @@ class StepRules:
     straggler_factor: float = 1.0  # expected maximum over all ranks, one number a cluster
     rank_constant_bytes: float = 0.0  # buffers and workspaces of a rank, whatever its layers
     allocated_limit_bytes: float = float("inf")  # the most allocated bytes whose verdict is still `fits`
+    host_room_bytes: float = float("inf")  # a device's share of its node's host memory
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,7 @@ class ChunkCosts:
     step_transient_bytes: Array
     forward_spare_s: Array  # beyond forward_s, of a forward in no pair
     backward_spare_s: Array
+    host_bytes: Array  # in the host's memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,7 @@ class _Prefix:
     step_transient: Array
     forward_spare: Array
     backward_spare: Array
+    host: Array
     base_peak: RangeMax  # transient + prefix of freed up to and with the row
     full_peak: RangeMax
 
@@ -197,6 +200,7 @@ class _Prefix:
             _prefix(table.step_transient_bytes),
             _prefix(_or_none(table.forward_spare_s, table)),
             _prefix(_or_none(table.backward_spare_s, table)),
+            _prefix(table.host_bytes),
             RangeMax(table.transient_bytes + freed[1:]),
             RangeMax(table.full_transient_bytes + full_freed[1:]),
         )
@@ -266,6 +270,7 @@ def chunk_costs(mesh: MeshCosts, blocks_start: Index, blocks_stop: Index, full_l
         total(prefix.step_transient),
         total(prefix.forward_spare),
         total(prefix.backward_spare),
+        total(prefix.host),
     )
 
 

@@ -9,6 +9,7 @@ from cost_models.chunk import TIME_CAUSES, LayerTable, MeshCosts, StepRules
 from cost_models.communication import Network, Span, collective_seconds
 from cost_models.device_memory import device_memory, workspace_bytes
 from cost_models.hiding import Hiding, hiding
+from cost_models.host import host_room_bytes
 from cost_models.mesh import MeshBatch
 from cost_models.operators.base import Collective
 from cost_models.overlap import expected_maximum_factor
@@ -170,6 +171,7 @@ def _step_rules(pricer: Pricer, meshes: MeshBatch, rules: BatchRules, index: int
         straggler_factor=straggler_factor(pricer),
         rank_constant_bytes=float(rules.workspace_bytes[index]),
         allocated_limit_bytes=float(rules.limit_bytes[index]),
+        host_room_bytes=host_room_bytes(pricer.cluster),
     )
 
 

@@ -98,7 +98,11 @@ def step_costs(mesh: MeshCosts, stages: tuple[int, ...], full_layers: tuple[int,
     ends = np.asarray(timeline.rank_end_s).reshape(mesh.pp) + sync
     step = (float(ends.max()) + float(tail.max()) + mesh.rules.step_fixed_s) * mesh.rules.straggler_factor
     peaks = rank_peaks(mesh, shaped)
-    fits = all(peaks[rank] <= mesh.of_rank(rank).rules.allocated_limit_bytes for rank in range(mesh.pp))
+    rules, host = [mesh.of_rank(rank).rules for rank in range(mesh.pp)], shaped.host_bytes.sum(1)
+    fits = all(
+        peak <= one.allocated_limit_bytes and there <= one.host_room_bytes
+        for peak, there, one in zip(peaks, host, rules, strict=True)
+    )
     return StepCosts(step, shaped, timeline, sync, tail, peaks, fits)
 
 

@@ -12,11 +12,13 @@ reaches the best of them.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from cost_models.chunk import Array, ChunkCosts, Index, MeshCosts, exposed_sync_s, step_tail_s
 from cost_models.step import sync_window_s
+from planner.search.path_pool import PathPool
 from planner.search.problem import (
     InnerSolution,
     chunks_of,
@@ -28,32 +30,37 @@ from planner.search.problem import (
 )
 from planner.search.windows import declared_cuts
 
-TOGETHER = 12
-"""Cuts that are simulated at a time: the most that the simulator runs one by one."""
+ALONE = 24
+"""Cuts that are simulated one by one, each for what its critical path says of the others, before the rest together."""
 
 
 def best_declared(
-    mesh: MeshCosts, cutoff_s: float, late: Callable[[], bool] = lambda: False
+    mesh: MeshCosts,
+    cutoff_s: float,
+    late: Callable[[], bool] = lambda: False,
+    pool: PathPool | None = None,
 ) -> tuple[float, InnerSolution | None]:
     """Lower bound on the declared cuts of a mesh under every K, and the best of them if it is below `cutoff_s`.
 
     The bound is the best step where one was found, else the least of what was not simulated; infinite if none fits.
     Once it is late, larger K are only bounded: no cut gets faster with K.
     """
+    pool = PathPool() if pool is None else pool
     cuts = declared_cuts(mesh.table.num_blocks, num_virtual_stages(mesh))
     best, bound_s = None, np.inf
     most = int(cuts.max(initial=0)) if mesh.may_recompute else 0
     for number in range(most + 1):
         chunks = chunks_of(mesh, cuts, np.minimum(number, cuts))
-        least_s = steps_of(mesh, path_bounds(mesh, chunks))
+        least_s = steps_of(mesh, np.maximum(path_bounds(mesh, chunks), pool.bounds(mesh, chunks)))
         reach_s = min(cutoff_s, np.inf if best is None else best.step_s)
         if least_s.min(initial=np.inf) >= reach_s or (number > 0 and late()):
             return min(bound_s, float(least_s.min(initial=np.inf))), best
         near = least_s < reach_s  # the others only get slower with K
         bound_s = min(bound_s, float(least_s[~near].min(initial=np.inf)))
-        cuts = cuts[near]
-        fits = fits_rank(mesh, of_choices(chunks, near)).all(axis=0)
-        left_s, found = _best_of(mesh, cuts[fits], number, least_s[near][fits], reach_s)
+        cuts, chunks = cuts[near], of_choices(chunks, near)
+        fits = fits_rank(mesh, chunks).all(axis=0)
+        tried = _Tried(mesh, cuts[fits], of_choices(chunks, fits), number)
+        left_s, found = tried.best(least_s[near][fits], reach_s, pool)
         bound_s = min(bound_s, left_s)
         best = best if found is None else found
         if fits.all():
@@ -76,24 +83,37 @@ def path_bounds(mesh: MeshCosts, chunks: ChunkCosts) -> Array:
     return bound
 
 
-def _best_of(
-    mesh: MeshCosts, cuts: Index, number: int, least_s: Array, reach_s: float
-) -> tuple[float, InnerSolution | None]:
-    """Least bound of the cuts that were not simulated or step of the best, and the best below `reach_s`."""
-    order = np.argsort(least_s, kind="stable")
-    best: InnerSolution | None = None
-    bound_s = np.inf
-    for start in range(0, order.size, TOGETHER):
-        if least_s[order[start]] >= reach_s:
-            return min(bound_s, float(least_s[order[start]])), best
-        some = order[start : start + TOGETHER]
-        full_layers = np.minimum(number, cuts[some])
-        steps = price_many(mesh, cuts[some], full_layers).step_s
-        first = int(np.argmin(steps))
-        bound_s = min(bound_s, float(steps[first]))
-        if steps[first] < reach_s:
-            reach_s = float(steps[first])
-            best = InnerSolution(
-                tuple(cuts[some[first]].tolist()), tuple(full_layers[first].tolist()), reach_s
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """Cuts that fit under one K, (n, N), and their costs."""
+
+    mesh: MeshCosts
+    cuts: Index
+    chunks: ChunkCosts
+    number: int
+
+    def best(self, least_s: Array, reach_s: float, pool: PathPool) -> tuple[float, InnerSolution | None]:
+        """Least bound of the cuts that were not simulated or step of the best, and the best below `reach_s`."""
+        best: InnerSolution | None = None
+        bound_s = np.inf
+        for alone in range(ALONE + 1):
+            if least_s.min(initial=np.inf) >= reach_s:
+                return min(bound_s, float(least_s.min(initial=np.inf))), best
+            some = (
+                np.flatnonzero(least_s < reach_s) if alone == ALONE else np.array([int(np.argmin(least_s))])
             )
-    return bound_s, best
+            full_layers = np.minimum(self.number, self.cuts[some])
+            steps = price_many(self.mesh, self.cuts[some], full_layers).step_s
+            first = int(np.argmin(steps))
+            bound_s = min(bound_s, float(steps[first]))
+            if steps[first] < reach_s:
+                reach_s = float(steps[first])
+                cut = tuple(self.cuts[some[first]].tolist())
+                best = InnerSolution(cut, tuple(full_layers[first].tolist()), reach_s)
+            least_s = least_s.copy()
+            least_s[some] = np.inf
+            if alone < ALONE and (least_s < reach_s).any():
+                pool.learn(self.mesh, self.chunks, int(some[0]))
+                learnt = pool.bounds(self.mesh, self.chunks, only_last=True)
+                least_s = np.maximum(least_s, steps_of(self.mesh, learnt))
+        return min(bound_s, float(least_s.min(initial=np.inf))), best

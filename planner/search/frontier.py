@@ -25,6 +25,7 @@ from cost_models.row_work import RowWork
 from cost_models.rows import model_rows
 from planner.families import Families
 from planner.search.bundles import Bundles
+from planner.search.cut_bounds import RowTimes, declared_bounds
 from planner.search.memory_bounds import (
     FullRecompute,
     MeshSums,
@@ -35,6 +36,7 @@ from planner.search.memory_bounds import (
 )
 from planner.search.mesh_bounds import CHUNK, batch_sums, frequent_blocks, step_bounds
 from planner.search.mesh_table import all_recomputed
+from planner.search.program_bounds import program_bounds
 from planner.search.work_cache import WorkCache, joined
 
 EXCHANGE = TIME_CAUSES.index("ep_communication")
@@ -84,6 +86,7 @@ class _States:
     row: list[Int] = field(default_factory=list)
     state: list[Int] = field(default_factory=list)
     sums: list[MeshSums] = field(default_factory=list)
+    times: list[RowTimes] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +236,7 @@ class Frontier:
             kind, row, of = kind[order], row[order], of[order]
             if self._late():
                 raise Late
-            sums = self._sums(kind, row, of)
+            sums, times = self._sums(kind, row, of)
             keep = cut.add(self._state_bounds(row, sums), families.num_pipes[row], cutoff_s)
             free = np.asarray([self._recompute.free_with(key.scopes) for key in families.options.kinds])
             for is_free, into in left.items():
@@ -243,16 +246,18 @@ class Frontier:
                     into.row.append(row[these])
                     into.state.append(of[these])
                     into.sums.append(sums.take(these))
+                    into.times.append(times.take(these))
 
-    def _sums(self, kind: Int, row: Int, state: Int) -> MeshSums:
-        """Sums of states whose kinds differ in scopes alone; `kind` is sorted."""
+    def _sums(self, kind: Int, row: Int, state: Int) -> tuple[MeshSums, RowTimes]:
+        """Sums and times of states whose kinds differ in scopes alone; `kind` is sorted."""
         pipes = np.zeros_like(row)
         batch = self._families.batch(int(kind[0]), row, state, pipes)
         kinds = self._families.options.kinds
         works = [self.work.work(kinds[int(one)], row[kind == one]) for one in np.unique(kind)]
         priced = self._pricer.price(batch, joined(works))
-        sums = batch_sums(self._pricer, priced, batch_rules(self._pricer, priced))
-        return all_recomputed(sums) if self._recompute.everywhere else sums
+        rules = batch_rules(self._pricer, priced)
+        sums = batch_sums(self._pricer, priced, rules)
+        return all_recomputed(sums) if self._recompute.everywhere else sums, RowTimes.of(priced, rules)
 
     def _state_bounds(self, row: Int, sums: MeshSums) -> Array:
         """Bounds of states whatever the pipe."""
@@ -269,19 +274,29 @@ class Frontier:
         order, first = self._bundled(kind, row, state)
         kind, row, state = kind[order], row[order], state[order]
         sums = least_sums(joined_sums(states.sums).take(order), first[:-1])
+        times = RowTimes.joined(states.times).take(order).least(first[:-1])
         bundle, pipe = np.nonzero(families.pipes_legal[row[first[:-1]]])
         some = families.batch(0, row[first[bundle]], np.zeros_like(bundle), pipe)
-        of_each, stands_for = sums.take(bundle), np.diff(first)[bundle]
-        keep = cut.add(
-            step_bounds(self._pricer, some, of_each, unforced(some, of_each)), stands_for, cutoff_s
-        )
-        some, of_each = some.take(keep), of_each.take(np.flatnonzero(keep))
-        bundle, pipe, stands_for = bundle[keep], pipe[keep], stands_for[keep]
-        full = FullRecompute(is_free, self._uniform)
+        stands_for, factor = np.diff(first), straggler_factor(self._pricer) * (1.0 - 1e-12)
+        bounds = np.zeros(bundle.size)
+
+        def sharpen(sharper: Array) -> None:
+            """Take the larger bounds and cut by them."""
+            nonlocal bundle, pipe, some, bounds
+            bounds = np.maximum(bounds, sharper)
+            keep = np.flatnonzero(cut.add(bounds, stands_for[bundle], cutoff_s))
+            bundle, pipe, some, bounds = bundle[keep], pipe[keep], some.take(keep), bounds[keep]
+
+        of_each = sums.take(bundle)
+        sharpen(step_bounds(self._pricer, some, of_each, unforced(some, of_each)))
+        for try_cuts in (declared_bounds, program_bounds):
+            shares = sums.spare_share[bundle]
+            found = try_cuts(self._pricer, self._rows, some, times.take(bundle), shares)
+            sharpen((found + sums.fixed_s[bundle]) * factor)
+        of_each, full = sums.take(bundle), FullRecompute(is_free, self._uniform)
         needed = forced(some, of_each, job.global_batch, frequent_blocks(self._rows), full, self._late)
-        bounds = step_bounds(self._pricer, some, of_each, needed)
-        keep = cut.add(bounds, stands_for, cutoff_s)
-        return Bundles(kind, row, state, first, bundle[keep], pipe[keep], bounds[keep])
+        sharpen(step_bounds(self._pricer, some, of_each, needed))
+        return Bundles(kind, row, state, first, bundle, pipe, bounds)
 
     def _bundled(self, kind: Int, row: Int, state: Int) -> tuple[Int, Int]:
         """Order in which siblings stand together, and where each bundle begins (and the last ends)."""

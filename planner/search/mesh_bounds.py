@@ -21,6 +21,7 @@ import numpy as np
 
 from cost_models.chunk import Array
 from cost_models.hiding import paired_share
+from cost_models.host import host_room_bytes
 from cost_models.mesh import SCHEDULES, Int, MeshBatch
 from cost_models.mesh_costs import BatchRules, batch_rules, straggler_factor
 from cost_models.pricing import PricedRows, Pricer
@@ -111,7 +112,10 @@ def batch_sums(pricer: Pricer, priced: PricedRows, rules: BatchRules) -> MeshSum
         room_bytes=room - transient,
         first_bytes=static[0] + work.saved_bytes[0],
         last_bytes=static[-1] + work.saved_bytes[-1] + last_transient - transient,
-        short_bytes=(counts @ (static + least_saved) + last_transient - transient) / pp - (room - transient),
+        short_bytes=np.maximum(
+            (counts @ (static + least_saved) + last_transient - transient) / pp - (room - transient),
+            counts @ states.host_bytes / pp - host_room_bytes(pricer.cluster) * (1.0 + 1e-12),
+        ),
         static_bytes=static[kind],
         saved_bytes=work.saved_bytes[kind],
         full_saved_bytes=work.full_saved_bytes[kind],

@@ -12,6 +12,7 @@ from cost_models.specs.strategy import Strategy
 from planner.candidates import strategy_of
 from planner.plan import Progress
 from planner.search.opening import open_mesh
+from planner.search.path_pool import PathPool
 from planner.search.polish import Polish
 from planner.search.problem import InnerSolution, InnerStatus
 from planner.search.search_state import Found, RecomputeRule, SearchLimits, SearchState, Unsettled
@@ -22,7 +23,7 @@ POLISHED = 8
 POLISH_WITHIN = 1.03
 """How many of the best plans are improved at the end, and how close to the best they must be."""
 
-MORE_PLANS_TRIED = 24
+MORE_PLANS_TRIED = 12
 MORE_PLANS_WITHIN = 1.5
 """How many meshes behind the best are opened for alternatives, and how much slower these may be."""
 
@@ -45,6 +46,7 @@ class MeshSearch:
         self._deadline = time.monotonic() + limits.max_seconds
         self._total, self._floor_s = 0, 0.0
         self._waiting: list[Unsettled] = []
+        self._paths = PathPool()
         self.state = SearchState(within_s=limits.within_s)
 
     def _polish(self) -> None:
@@ -80,7 +82,7 @@ class MeshSearch:
             if degrees in seen or walked.bound_s >= worth_s:
                 continue
             tries -= 1
-            solution = open_mesh(walked.mesh, worth_s, self._late).solution
+            solution = open_mesh(walked.mesh, worth_s, self._late, self._paths).solution
             if solution is not None:
                 self._offer(walked, solution)
                 seen.add(degrees)
@@ -101,7 +103,7 @@ class MeshSearch:
         if self._late():
             self._waiting.append(Unsettled(bound_s, walked))
             return
-        opened = open_mesh(walked.mesh, self.state.best_s, self._late)
+        opened = open_mesh(walked.mesh, self.state.best_s, self._late, self._paths)
         if not np.isfinite(opened.bound_s):
             self.state.out_of_memory += 1
             return

@@ -9,6 +9,7 @@ from cost_models.chunk import MeshCosts
 from planner.search.bounds import programs_lower_bound, rank_programs, roomy_bound
 from planner.search.chunk_cuts import best_declared
 from planner.search.greedy import greedy_ranks
+from planner.search.path_pool import PathPool
 from planner.search.problem import InnerSolution, has_partition, pipeline_of, step_of
 from planner.search.windows import takes_every_cut
 
@@ -22,12 +23,14 @@ class Opening:
     is_exact: bool = False  # nothing below both the bound and the cut-off is left
 
 
-def open_mesh(mesh: MeshCosts, cutoff_s: float, late: Callable[[], bool]) -> Opening:
-    """Look at a mesh; choices at `cutoff_s` or above do not matter."""
+def open_mesh(
+    mesh: MeshCosts, cutoff_s: float, late: Callable[[], bool], pool: PathPool | None = None
+) -> Opening:
+    """Look at a mesh; choices at `cutoff_s` or above do not matter. `pool` knows paths of meshes before it."""
     if not has_partition(mesh):
         return Opening(np.inf, None)
     if not takes_every_cut(mesh.schedule, mesh.vpp, mesh.table.num_blocks):
-        bound_s, best = best_declared(mesh, cutoff_s, late)
+        bound_s, best = best_declared(mesh, cutoff_s, late, pool)
         return Opening(bound_s, best, is_exact=not late())
     reach_s = pipeline_of(mesh, cutoff_s) if np.isfinite(cutoff_s) else None
     if reach_s is not None:

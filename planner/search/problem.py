@@ -113,13 +113,14 @@ def of_choices(chunks: ChunkCosts, chosen: NDArray[np.bool_]) -> ChunkCosts:
 
 
 def excess_bytes(mesh: MeshCosts, chunks: ChunkCosts) -> Array:
-    """Peak of each rank less the limit, shape (p, n)."""
+    """Peak of each rank less the limit, or what it rests on the host less the room there, shape (p, n)."""
     flight = in_flight(mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)
     peaks = []
     for rank in range(mesh.pp):
         of_rank = ChunkCosts(*(getattr(chunks, name)[rank] for name in ChunkCosts.__dataclass_fields__))
         rules, vectors = mesh.of_rank(rank).rules, np.asarray(flight.split_vectors[rank], dtype=np.float64)
-        peaks.append(rank_peak_bytes(rules, of_rank, vectors) - rules.allocated_limit_bytes)
+        over = rank_peak_bytes(rules, of_rank, vectors) - rules.allocated_limit_bytes
+        peaks.append(np.maximum(over, of_rank.host_bytes.sum(0) - rules.host_room_bytes))
     excess: Array = np.asarray(peaks)
     return excess
 

@@ -93,7 +93,7 @@ def _fits(mesh: MeshCosts, costs: ChunkCosts, held: Array) -> NDArray[np.bool_]:
     running = static + held[:, None] * costs.saved_bytes + costs.transient_bytes
     limit = mesh.rules.allocated_limit_bytes
     fits: NDArray[np.bool_] = (running <= limit) & (static + costs.step_transient_bytes <= limit)
-    return fits
+    return fits & (costs.host_bytes <= mesh.rules.host_room_bytes)
 
 
 def stage_recompute(table: SegmentTable, stages: Index) -> Index:

@@ -104,7 +104,7 @@ class SpaceSearch(MeshSearch):
                 walked = bundle.members[0]
                 if self._late() or walked.bound_s >= self.state.best_s:
                     return
-                solution = open_mesh(walked.mesh, self.state.best_s, self._late).solution
+                solution = open_mesh(walked.mesh, self.state.best_s, self._late, self._paths).solution
                 if solution is not None:
                     self._offer(walked, solution)
             if self.state.best is not None:
@@ -153,7 +153,7 @@ class SpaceSearch(MeshSearch):
     def _look_together(self, bundle: Bundle) -> None:
         """Look at the ideal of a bundle, and at its members only if the ideal could win."""
         if len(bundle.members) > 1 and bundle.bound_s < self.state.best_s and not self._late():
-            bound_s = open_mesh(bundle.ideal, self.state.best_s, self._late).bound_s
+            bound_s = open_mesh(bundle.ideal, self.state.best_s, self._late, self._paths).bound_s
             if np.isinf(bound_s):
                 self.state.out_of_memory += len(bundle.members)
                 return

@@ -1,0 +1,130 @@
+"""Bounds of many meshes at once that try every cut, one chunk a rank and whole backwards, with memory left out.
+
+The rank program (rank_program.py) without memory and recompute, for all meshes of one (schedule, p): then what comes
+before, behind and after a rank does not depend on the cut but on its place alone. With X the sum of a row's seconds up
+to a block,
+
+    path_i(a, b) = F[0, a) + i (e + q) + m t + max(0, gains) + max(B[0, a) + i (e + q), r) + o
+    gains        as in rank_program.py, with R = t[b, L) + 2 (p - 1 - i) (e + q)
+    bound        = min over cuts of max_i path_i
+
+Segments longer than a band cost at least m t and are left at that.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_models.chunk import Array
+from cost_models.mesh import SCHEDULES, MeshBatch
+from cost_models.pricing import Pricer
+from cost_models.rows import Rows
+from cost_models.schedule.names import ScheduleName
+from planner.search.cut_bounds import RowTimes
+from planner.search.windows import takes_every_cut
+
+MOST_NUMBERS = 200_000
+"""Numbers of one intermediate table: blocks x meshes."""
+
+
+def program_bounds(
+    pricer: Pricer, rows: Rows, meshes: MeshBatch, times: RowTimes, spare_share: Array
+) -> Array:
+    """Pipeline and tail seconds that no cut is below, (B,); 0 where not every cut is declared."""
+    bounds = np.zeros(meshes.size)
+    points = np.stack([meshes.schedule, meshes.pp])
+    unique, inverse = np.unique(points, axis=1, return_inverse=True)
+    micro = meshes.micro_batches(pricer.job.global_batch).astype(float)
+    together = max(MOST_NUMBERS // len(rows.blocks), 1)
+    for index, (schedule, pp) in enumerate(unique.T.tolist()):
+        here = np.flatnonzero((inverse.reshape(-1) == index) & (meshes.vpp == 1))
+        if not here.size or not takes_every_cut(SCHEDULES[schedule], 1, len(rows.blocks)):
+            continue
+        for start in range(0, here.size, together):
+            some = here[start : start + together]
+            shown = times.send_s[some] * pricer.engine.overlap().send_shown_plain
+            program = _Program.of(rows, times.take(some), shown, micro[some])
+            bounds[some] = program.solve(pp, SCHEDULES[schedule]) * (1.0 - spare_share[some])
+    return bounds
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """Sums of rows up to every block, (L + 1, B); the embedding is before block 0, the head behind the last."""
+
+    forward_s: Array
+    backward_s: Array
+    sync_s: Array
+    tail_s: Array
+    shown_s: Array
+    hop_s: Array
+    micro: Array
+    overlap: Array
+    least_shown: Array
+
+    @classmethod
+    def of(cls, rows: Rows, times: RowTimes, shown_s: Array, micro: Array) -> "_Program":
+        """Sums of meshes' rows."""
+
+        def until(values: Array) -> Array:
+            sums = np.cumsum(values[list(rows.layers)], axis=0)
+            sums[-2] = sums[-1]
+            return np.concatenate((np.zeros_like(sums[:1]), sums[1:-1]))
+
+        hop_s = times.send_s + shown_s
+        sums = [until(x) for x in (times.forward_s, times.backward_s, times.sync_s, times.tail_s)]
+        return cls(*sums, shown_s, hop_s, micro, times.sync_overlap, times.sync_exposed_min)
+
+    def solve(self, pp: int, schedule: ScheduleName) -> Array:
+        """The bound, (B,)."""
+        blocks = len(self.forward_s) - 1
+        widest = blocks - pp + 1
+        width = min(widest, -(-3 * blocks // (2 * pp)) + 2)
+        reached = np.full(self.forward_s.shape, np.inf)
+        reached[0] = -np.inf
+        for rank in range(pp):
+            grown = np.full(reached.shape, np.inf)
+            for size in range(1, width + 1):
+                path_s = np.maximum(self._path(rank, pp, size, schedule), reached[:-size])
+                np.minimum(grown[size:], path_s, out=grown[size:])
+            reached = grown
+            reached[0] = np.inf
+            if rank < pp - 1:
+                reached[-1] = np.inf  # the last block is on the last rank
+        if width == widest:
+            return reached[-1]
+        both = self.forward_s + self.backward_s
+        outside: Array = self.micro * (both[width + 1 :] - both[: -width - 1]).min(0)
+        return np.minimum(reached[-1], outside)
+
+    def _path(self, rank: int, pp: int, size: int, schedule: ScheduleName) -> Array:
+        """Paths through every segment of `size` blocks on a rank, (L + 1 - size, B)."""
+        begin, end = slice(None, -size), slice(size, None)
+        forward = self.forward_s[end] - self.forward_s[begin] + self.shown_s
+        backward = self.backward_s[end] - self.backward_s[begin] + self.shown_s
+        sync = self.sync_s[end] - self.sync_s[begin]
+        exposed = np.maximum(self.least_shown * sync, sync - self.overlap * backward)
+        after = np.maximum(self.backward_s[begin] + rank * self.hop_s, exposed)
+        behind = self.forward_s[-1] + self.backward_s[-1] - self.forward_s[end] - self.backward_s[end]
+        trip = behind + 2.0 * (pp - 1 - rank) * self.hop_s
+        busy = self._busy(pp - 1 - rank, forward, backward, trip, schedule)
+        tail = self.tail_s[end] - self.tail_s[begin]
+        path: Array = self.forward_s[begin] + rank * self.hop_s + busy + after + tail
+        return path
+
+    def _busy(
+        self, behind: int, forward: Array, backward: Array, trip: Array, schedule: ScheduleName
+    ) -> Array:
+        """m t + max(0, gains)."""
+        both = forward + backward
+        if schedule is ScheduleName.GPIPE:
+            gpipe: Array = self.micro * both + trip
+            return gpipe
+        warm_up = np.minimum(behind, self.micro)
+        skipped = np.minimum(warm_up, self.micro - 1.0)
+        gain = np.maximum(0.0, trip - skipped * np.minimum(forward, backward))
+        more = (self.micro - 1.0) // (warm_up + 1.0) - 1.0
+        round_s = trip - warm_up * both
+        again = trip + round_s + more * np.maximum(round_s, 0.0)
+        busy: Array = self.micro * both + np.maximum(gain, np.where(self.micro - 1.0 > warm_up, again, 0.0))
+        return busy
