@@ -24,6 +24,7 @@ from cost_models.schedule.graph import Column, Graph, graph
 from cost_models.schedule.longest_path import run_batch, run_rows
 from cost_models.schedule.names import ScheduleName
 from cost_models.schedule.operations import IntArray, pass_counts
+from cost_models.schedule.rank_list import Phase
 from cost_models.schedule.rules import check_legal
 
 # [Empirical] Up to this many instances, plain Python numbers are faster than numpy calls on whole levels.
@@ -62,6 +63,12 @@ class OperationTimeline:
     start_s: FloatArray
     end_s: FloatArray
     paired: NDArray[np.bool_]
+
+    @property
+    def joined(self) -> NDArray[np.bool_]:
+        """Backwards whose time is inside the forward before them: pairs that are one piece of work."""
+        inside: NDArray[np.bool_] = self.paired & (self.phase != Phase.FORWARD) & (self.start_s == self.end_s)
+        return inside
 
 
 def simulate(

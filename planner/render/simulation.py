@@ -22,6 +22,7 @@ LETTERS: Final = {
     Phase.INPUT_GRADIENT: ("I", "cyan"),
     Phase.WEIGHT_GRADIENT: ("W", "magenta"),
 }
+PAIR: Final = ("P", "bright_blue")
 IDLE: Final = (".", "dim")
 REDUCTION: Final = ("R", "yellow")
 OPTIMIZER: Final = ("O", "red")
@@ -44,6 +45,8 @@ def timeline_cells(simulation: Simulation, rank: RankTimeline, width: int) -> li
     """Letter and style of `width` equal slices of the step on one rank, each what runs in its middle."""
     made = simulation.operations
     mine = np.flatnonzero(made.rank == rank.rank)
+    mine = mine[~made.joined[mine]]
+    joins = bool(made.joined.any())
     starts, ends = made.start_s[mine], made.end_s[mine]
     last_s = float(ends.max())
     reduced_s = last_s + rank.reduction_exposed_s
@@ -52,7 +55,8 @@ def timeline_cells(simulation: Simulation, rank: RankTimeline, width: int) -> li
     for middle_s in (np.arange(width) + 0.5) * (simulation.makespan_s / width):
         place = int(np.searchsorted(starts, middle_s, side="right")) - 1
         if place >= 0 and middle_s < ends[place]:
-            cells.append(LETTERS[Phase(int(made.phase[mine[place]]))])
+            in_pair = joins and bool(made.paired[mine[place]])
+            cells.append(PAIR if in_pair else LETTERS[Phase(int(made.phase[mine[place]]))])
         elif last_s <= middle_s < reduced_s:
             cells.append(REDUCTION)
         elif simulation.barrier_s <= middle_s < stepped_s:
@@ -86,8 +90,8 @@ def _show_timeline(console: Console, simulation: Simulation) -> None:
             line.append(letter, style)
         console.print(line, overflow="crop", no_wrap=True)
     console.print(
-        "[dim]F forward, B backward, I input gradient, W weight gradient, R exposed gradient reduction, O optimizer "
-        "and exposed gather, . idle, - per-step overhead and the slowest rank[/dim]"
+        "[dim]F forward, B backward, I input gradient, W weight gradient, P forward and backward side by side, R exposed "
+        "gradient reduction, O optimizer and exposed gather, . idle, - per-step overhead and the slowest rank[/dim]"
     )
 
 

@@ -5,8 +5,6 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from cost_models.chunk import MeshCosts
-from cost_models.mesh import batch_of, mesh_key
-from cost_models.mesh_costs import batch_rules, mesh_costs
 from cost_models.schedule import OperationTimeline, in_flight, simulate_operations
 from cost_models.specs.strategy import Strategy, StrategyRequest
 from cost_models.step import StepCosts, durations_of, step_costs
@@ -39,8 +37,9 @@ class Simulation:
     """A simulated step.
 
     `step_s` is that of `evaluate`, and `makespan_s` the end of the last thing in the timeline, which is the same;
-    `pipeline_s` ends with the last backward, `barrier_s` with the last gradient reduction, `tail_end_s` with the
-    longest optimizer step.
+    `send_s` is what a boundary tensor takes between ranks, `link_s` the same of each link where they differ (i between
+    ranks i and i + 1, the last between the last and the first). `pipeline_s` ends with the last backward, `barrier_s`
+    with the last gradient reduction, `tail_end_s` with the longest optimizer step.
     """
 
     strategy: Strategy
@@ -52,6 +51,7 @@ class Simulation:
     fixed_s: float
     straggler_s: float
     send_s: float
+    link_s: tuple[float, ...] | None
     ranks: tuple[RankTimeline, ...]
     operations: OperationTimeline
     reduction_s: tuple[float, ...]
@@ -87,9 +87,7 @@ def simulate(situation: Situation, strategy: StrategyRequest | Strategy) -> Simu
     """The timeline of one strategy; raises IllegalStrategy with the broken rules."""
     context = Context.of(situation)
     legal = complete_legal(context, strategy)
-    priced = context.pricer.price(batch_of([legal], mesh_key(legal)))
-    mesh = mesh_costs(context.pricer, priced, batch_rules(context.pricer, priced), 0)
-    return simulation_of(mesh, legal)
+    return simulation_of(context.mesh_of(legal), legal)
 
 
 def simulation_of(mesh: MeshCosts, strategy: Strategy) -> Simulation:
@@ -111,6 +109,7 @@ def simulation_of(mesh: MeshCosts, strategy: Strategy) -> Simulation:
         fixed_s=fixed,
         straggler_s=costs.step_s - tail_end - fixed,
         send_s=mesh.rules.send_s,
+        link_s=None if mesh.link_s is None else tuple(float(seconds) for seconds in mesh.link_s),
         ranks=_ranks(mesh, costs, timeline, tail_end),
         operations=timeline,
         reduction_s=_of_ranks(costs.chunks.sync_s),

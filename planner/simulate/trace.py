@@ -1,7 +1,8 @@
 """A simulated step in the Chrome trace-event format, as chrome://tracing and Perfetto read it.
 
-A process is a pipeline rank. Its threads are streams: compute, gradient reduction and parameter gather, boundary
-tensors sent forward and backward (as many threads as are under way at once).
+A process is a pipeline rank. Its threads are streams: compute, a second one for backwards that run beside a forward,
+gradient reduction and parameter gather, boundary tensors sent forward and backward (as many threads as are under way
+at once).
 """
 
 import json
@@ -18,7 +19,8 @@ TraceEvent = dict[str, Any]
 MICROSECONDS: Final = 1e6
 COMPUTE: Final = 0
 DATA_PARALLEL: Final = 1
-FIRST_SEND: Final = 2
+BESIDE: Final = 2
+FIRST_SEND: Final = 3
 COLOURS: Final = {
     Phase.FORWARD: "thread_state_running",
     Phase.BACKWARD: "thread_state_iowait",
@@ -35,6 +37,8 @@ def trace_events(simulation: Simulation) -> Iterator[TraceEvent]:
         yield {**_named("process_sort_index", rank.rank, COMPUTE, ""), "args": {"sort_index": rank.rank}}
         yield _named("thread_name", rank.rank, COMPUTE, "compute")
         yield _named("thread_name", rank.rank, DATA_PARALLEL, "data parallel")
+        if simulation.operations.joined.any():
+            yield _named("thread_name", rank.rank, BESIDE, "backward beside a forward")
     yield from _operations(simulation, lanes)
     for rank in simulation.ranks:
         yield from _end_of_step(simulation, rank)
@@ -56,25 +60,30 @@ def trace_text(simulation: Simulation) -> str:
 
 def _operations(simulation: Simulation, lanes: "_Lanes") -> Iterator[TraceEvent]:
     """Every operation, and the boundary tensor it sends to another rank."""
-    for rank, phase, chunk, micro_batch, start_s, end_s in _rows(simulation):
-        kind = Phase(phase)
+    began_s: dict[int, float] = {}  # of each rank's latest operation
+    for rank, phase, chunk, micro_batch, start_s, end_s, joined in _rows(simulation):
+        kind, thread = Phase(phase), BESIDE if joined else COMPUTE
+        first_s = began_s[rank] if joined else start_s
+        began_s[rank] = start_s
         word = kind.name.lower().replace("_", " ")
         stage = stage_of(simulation.strategy.schedule, len(simulation.ranks), rank, chunk)
         about = {"micro_batch": micro_batch, "chunk": chunk, "phase": word, "stage": stage}
-        event = _complete((rank, COMPUTE), f"{word} {micro_batch}", start_s, end_s - start_s, about)
+        event = _complete((rank, thread), f"{word} {micro_batch}", first_s, end_s - first_s, about)
         yield {**event, "cat": word, "cname": COLOURS[kind]}
         forward = kind is Phase.FORWARD
-        if kind is not Phase.WEIGHT_GRADIENT and lanes.sends(rank, chunk, forward=forward):
-            thread = lanes.take(rank, end_s, forward=forward)
+        if kind is not Phase.WEIGHT_GRADIENT and lanes.seconds(rank, chunk, forward=forward) > 0.0:
+            seconds = lanes.seconds(rank, chunk, forward=forward)
+            thread = lanes.take(rank, (end_s, end_s + seconds), forward=forward)
             word = "send activation" if forward else "send gradient"
             about = {"micro_batch": micro_batch, "chunk": chunk, "phase": word, "stage": stage}
-            event = _complete((rank, thread), f"{word} {micro_batch}", end_s, simulation.send_s, about)
+            event = _complete((rank, thread), f"{word} {micro_batch}", end_s, seconds, about)
             yield {**event, "cat": "pp communication"}
 
 
-def _rows(simulation: Simulation) -> Iterable[tuple[int, int, int, int, float, float]]:
+def _rows(simulation: Simulation) -> Iterable[tuple[int, int, int, int, float, float, bool]]:
+    """Operations in order of start; the last says that it is a backward inside the forward before it, in a pair."""
     made = simulation.operations
-    columns = (made.rank, made.phase, made.chunk, made.micro_batch, made.start_s, made.end_s)
+    columns = (made.rank, made.phase, made.chunk, made.micro_batch, made.start_s, made.end_s, made.joined)
     return zip(*(column.tolist() for column in columns), strict=True)
 
 
@@ -114,24 +123,27 @@ class _Lanes:
     def __init__(self, simulation: Simulation) -> None:
         self._schedule, self._num_ranks = simulation.strategy.schedule, len(simulation.ranks)
         self._num_stages = num_stages(self._schedule, self._num_ranks, simulation.strategy.vpp)
-        self._send_s = simulation.send_s
+        self._send_s, self._link_s = simulation.send_s, simulation.link_s
         self._free: dict[int, dict[int, tuple[bool, float]]] = {}
 
-    def sends(self, rank: int, chunk: int, *, forward: bool) -> bool:
-        """Whether an operation's result goes to another rank, and takes time."""
+    def seconds(self, rank: int, chunk: int, *, forward: bool) -> float:
+        """Seconds of an operation's result on its way to another rank; 0 where it stays."""
         stage = stage_of(self._schedule, self._num_ranks, rank, chunk)
         there = stage + (1 if forward else -1)
-        if self._send_s <= 0.0 or not 0 <= there < self._num_stages:
-            return False
+        if not 0 <= there < self._num_stages:
+            return 0.0
         direction = chunk if self._schedule is ScheduleName.DUALPIPE else 0
-        return rank_of_stage(self._schedule, self._num_ranks, there, direction) != rank
+        low, high = sorted((rank, rank_of_stage(self._schedule, self._num_ranks, there, direction)))
+        if low == high:
+            return 0.0
+        return self._send_s if self._link_s is None else self._link_s[low if high - low == 1 else -1]
 
-    def take(self, rank: int, start_s: float, *, forward: bool) -> int:
-        """A thread of the rank that is free at `start_s`."""
+    def take(self, rank: int, between_s: tuple[float, float], *, forward: bool) -> int:
+        """A thread of the rank that is free from a start to an end."""
         mine = self._free.setdefault(rank, {})
-        free = (t for t, (way, until_s) in mine.items() if way == forward and until_s <= start_s)
+        free = (t for t, (way, until_s) in mine.items() if way == forward and until_s <= between_s[0])
         thread = next(free, FIRST_SEND + len(mine))
-        mine[thread] = (forward, start_s + self._send_s)
+        mine[thread] = (forward, between_s[1])
         return thread
 
     def names(self, rank: int) -> Iterator[tuple[int, str]]:

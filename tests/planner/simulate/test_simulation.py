@@ -110,6 +110,23 @@ def test_tensors_that_travel_at_once_get_threads_of_their_own():
     assert len({event["tid"] for event in sent if event["pid"] == 0}) > 1
 
 
+def test_pairs_run_side_by_side(make_situation):
+    situation = make_situation(
+        "mixtral-8x7b", "dgx-h100", 32, seq_len=2048, global_batch=64, engine="torchtitan@0.3"
+    )
+    found = simulate(situation, parse_strategy("pp=4,ep=8,schedule=dualpipe-v"))
+    assert found.operations.joined.any()
+    events = [
+        e for e in trace_events(found) if e["ph"] == "X" and e["args"]["phase"] in ("forward", "backward")
+    ]
+    beside = [event for event in events if event["tid"] == 2]
+    assert len(beside) == int(found.operations.joined.sum())
+    forwards = {(e["pid"], e["ts"], e["dur"]) for e in events if e["args"]["phase"] == "forward"}
+    assert all((e["pid"], e["ts"], e["dur"]) in forwards for e in beside)
+    cells = [letter for letter, _ in timeline_cells(found, found.ranks[3], 200)]
+    assert cells.count("P") > 50
+
+
 def test_json_is_finite_and_counts(make_situation):
     situation = make_situation("llama-3.2-1b", "dgx-h100", 8, seq_len=2048, global_batch=32)
     payload = simulate(situation, parse_strategy("pp=4")).to_json()
