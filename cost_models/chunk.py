@@ -244,10 +244,8 @@ def chunk_costs(mesh: MeshCosts, blocks_start: Index, blocks_stop: Index, full_l
         return total(base) + over_full(full) - over_full(base)
 
     behind = prefix.freed[stop] - prefix.freed[split]
-    edge = (
-        prefix.base_peak.query(start, np.where(start < first_block, start + 1, start))
-        - prefix.freed[first_block]
-    )
+    edge_stop = np.where(start < first_block, start + 1, start)
+    edge = prefix.base_peak.query(start, edge_stop) - prefix.freed[first_block]
     highest = np.maximum.reduce(
         [
             prefix.base_peak.query(split, stop) - prefix.freed[stop],

@@ -90,8 +90,8 @@ def _show_timeline(console: Console, simulation: Simulation) -> None:
             line.append(letter, style)
         console.print(line, overflow="crop", no_wrap=True)
     console.print(
-        "[dim]F forward, B backward, I input gradient, W weight gradient, P forward beside backward, R exposed gradient "
-        "reduction, O optimizer and exposed gather, . idle, - per-step overhead and the slowest rank[/dim]"
+        "[dim]F forward, B backward, I input gradient, W weight gradient, P forward beside backward, R exposed "
+        "gradient reduction, O optimizer and exposed gather, . idle, - per-step overhead and the slowest rank[/dim]"
     )
 
 
