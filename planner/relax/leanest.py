@@ -11,6 +11,7 @@ import numpy as np
 
 from cost_models.engines import even_stages
 from cost_models.mesh import MeshBatch
+from cost_models.specs.offload import NO_OFFLOAD
 from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from planner.candidates import enumerate_candidates, strategy_of
 from planner.evaluate import Context, predict
@@ -21,7 +22,7 @@ from planner.search.memory_bounds import MeshSums
 from planner.search.mesh_bounds import mesh_sums
 from planner.situation import Situation
 
-TRIED_MESHES: Final = 32
+TRIED_MESHES: Final = 16
 """Meshes with the least memory that are looked at closely."""
 
 ENOUGH_MESHES: Final = 8
@@ -29,7 +30,14 @@ ENOUGH_MESHES: Final = 8
 
 FAR: Final = 1.3
 
-LEAN: Final = {"mbs": 1, "vpp": 1, "schedule": "1f1b", "order": "tp-cp-ep-dp-pp"}
+LEAN: Final = {
+    "mbs": 1,
+    "vpp": 1,
+    "schedule": "1f1b",
+    "order": "tp-cp-ep-dp-pp",
+    "cp_kind": "ring",
+    "dp_replicate": 1,
+}
 """Values that no other value needs less memory than."""
 
 
@@ -62,14 +70,17 @@ def _lean(situation: Situation, search: SearchRequest) -> Restrictions:
 
 
 def _predictions(context: Context, restrictions: Restrictions, deadline: float) -> list[Prediction]:
-    """The layouts with the least memory of every base of recompute, priced; the base that keeps least is first, and
-    where it is far from fitting the others are not looked at."""
+    """The layouts with the least memory, priced: first with everything recomputed, then, where that is not far from
+    fitting, with other bases of recompute, which are faster; with offload only where nothing fits without."""
     engine = context.situation.engine
     batches = [b for b in enumerate_candidates(engine, context.facts, restrictions).batches if b.size]
     found: list[Prediction] = []
-    for batch in sorted(batches, key=lambda b: len(b.key.scopes)):
-        if found and (time.monotonic() > deadline or _far(found)):
+    for batch in sorted(batches, key=lambda b: (b.key.offload != NO_OFFLOAD, len(b.key.scopes))):
+        if found and time.monotonic() > deadline:
             break
+        fits = any(p.verdict == "fits" for p in found)
+        if (batch.key.offload != NO_OFFLOAD and fits) or (batch.key.scopes and found and _far(found)):
+            continue
         found += _leanest_of(context, batch, restrictions, deadline)
     return found
 

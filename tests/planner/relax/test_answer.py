@@ -38,7 +38,7 @@ def test_a_pin_that_nothing_fits_under_is_named(make_situation):
 @pytest.mark.parametrize("left_s", [-1.0, 0.2])
 def test_a_deadline_leaves_the_arithmetic(make_situation, left_s):
     of = make_situation("llama-3.1-405b", "dgx-h100", 8, seq_len=8192, global_batch=64)
-    found = leanest(of, SearchRequest(), time.monotonic() + left_s)
+    found = leanest(of, SearchRequest(pins={"offload": "none"}), time.monotonic() + left_s)
     assert found is not None
     assert found.verdict == "does_not_fit"
     # 405.9e9 parameters of at least 2 + 4 + 12 bytes over 8 devices: 405.9e9 x 18 / 8 = 913e9.
