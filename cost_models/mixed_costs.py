@@ -61,6 +61,7 @@ class MixedCosts(MeshCosts):
 
     parts: tuple[MeshCosts, ...] = ()  # costs that differ
     part_of_rank: tuple[int, ...] = ()
+    pool_of_rank: tuple[int, ...] = ()
     seconds_of_link: tuple[float, ...] = ()
 
     def of_rank(self, rank: int) -> MeshCosts:
@@ -161,6 +162,7 @@ def mixed_costs(rows: MixedRows, index: int) -> MixedCosts:
         rules=start.rules,
         parts=made,
         part_of_rank=tuple(place),
+        pool_of_rank=tuple(pool_of_rank),
         seconds_of_link=tuple(links),
         **shared,
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,7 @@ from cost_models.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from cost_models.engines.base import Engine
+    from cost_models.specs.cluster import ClusterSpec
 
 Entry = dict[str, object]
 
@@ -85,7 +87,26 @@ def _cluster_line(name: str) -> Entry:
 
 
 def _cluster(name: str) -> Entry:
-    return load_preset(name).model_dump(mode="json")
+    return describe_cluster(load_preset(name))
+
+
+def describe_cluster(cluster: "ClusterSpec") -> Entry:
+    """A cluster as its file says it, and where there are several device groups their names and what joins them."""
+    entry: Entry = cluster.model_dump(mode="json")
+    if not cluster.is_mixed:
+        return entry
+    from cost_models.specs.pools import link_between
+
+    names = cluster.group_names
+    links = [(a, b, link_between(cluster, (a,), (b,)).tiers[0]) for a, b in combinations(names, 2)]
+    entry["group_names"] = list(names)
+    entry["devices"] = cluster.num_devices
+    entry["between"] = [
+        {"groups": [a, b], "tier": tier.name, "bytes_per_s": tier.bytes_per_s_each(tier.shared_by)}
+        | {"latency_s": tier.latency_s.value}
+        for a, b, tier in links
+    ]
+    return entry
 
 
 def _model_line(name: str) -> Entry:

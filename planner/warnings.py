@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterator
 
 from cost_models.host import host_room_bytes
+from cost_models.specs.links import LinkTier
+from cost_models.specs.pools import SHARED
 from cost_models.specs.strategy import Strategy
 from cost_models.units import format_bytes
 from planner.plan import MemoryPrediction
@@ -20,6 +22,7 @@ def collect_warnings(
         *_model(situation),
         *_without_effect(situation),
         *_batch(situation),
+        *_groups(situation, strategy),
         *_strategy(situation, strategy),
         *_pairs(situation, strategy),
     )
@@ -51,7 +54,7 @@ def _pairs(situation: Situation, strategy: Strategy) -> Iterator[str]:
 
 def _host(situation: Situation, memory: MemoryPrediction) -> Iterator[str]:
     room = host_room_bytes(situation.cluster)
-    if memory.host_bytes > room:
+    if memory.host_bytes > room and not situation.cluster.is_mixed:
         yield (
             f"offload needs {format_bytes(memory.host_bytes)} of host memory a device, of which a node has "
             f"{format_bytes(room)} for each; offload less"
@@ -96,9 +99,30 @@ def _batch(situation: Situation) -> Iterator[str]:
         yield f"no data-parallel size of {devices} devices above 1 divides global batch {batch}; {nearest} would"
 
 
+def _groups(situation: Situation, strategy: Strategy) -> Iterator[str]:
+    """Device groups that a strategy leaves idle, and why where they cannot be used."""
+    cluster, precision = situation.cluster, situation.job.precision.value
+    if not cluster.is_mixed:
+        return
+    used = {name for text in strategy.stage_groups for name in text.split(SHARED)}
+    for index, (name, group) in enumerate(zip(cluster.group_names, cluster.groups, strict=True)):
+        if name not in used:
+            device = cluster.device_of(index)
+            why = "" if device.supports(precision) else f": {device.title} has no {precision}"
+            yield f"the {group.num_devices} devices of group {name} are left unused{why}"
+
+
 def _strategy(situation: Situation, strategy: Strategy) -> Iterator[str]:
-    per_domain = situation.cluster.tiers[0].devices_per_domain
+    per_domain = min(tiers[0].devices_per_domain for tiers in _tiers(situation, strategy))
     if strategy.tp > per_domain:
         yield f"tp {strategy.tp} leaves the {per_domain}-device domain of the fastest links"
     if strategy.dp == 1 and strategy.cp == 1 and strategy.zero and situation.cluster.num_devices > 1:
         yield f"zero {strategy.zero} with dp 1 shards nothing: every rank keeps all of its optimizer states"
+
+
+def _tiers(situation: Situation, strategy: Strategy) -> list[tuple[LinkTier, ...]]:
+    """Tiers of every device group in use."""
+    cluster = situation.cluster
+    used = {name for text in strategy.stage_groups for name in text.split(SHARED)}
+    names = enumerate(cluster.group_names)
+    return [cluster.tiers_of(index) for index, name in names if not used or name in used]

@@ -6,7 +6,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from cost_models.units import TERA, format_bytes, format_count
+from cost_models.units import TERA, format_bytes, format_count, format_seconds
 from planner.render.console import make_console, plain, print_table, table
 
 MAX_ROWS: Final = 60
@@ -28,10 +28,34 @@ def show_catalog(kind: str, name: str | None, payload: Mapping[str, Any]) -> Non
         console.print(made)
         return
     made = table("", "", "", header=False)
-    for key, value in _rows(payload):
+    for key, value in _groups(payload) if "between" in payload else _rows(payload):
         text, source = _figure(key, value)
         made.add_row(f"[dim]{plain(key)}[/dim]", plain(text), f"[dim]{plain(source)}[/dim]")
     console.print(made)
+
+
+def _groups(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """A cluster of several device groups: a row for each group, each tier, and each pair of groups."""
+    yield "name", payload["name"]
+    yield "devices", payload["devices"]
+    for name, group in zip(payload["group_names"], payload["groups"], strict=True):
+        count = group["devices"] or group["nodes"] * group["devices_per_node"]
+        nodes = f"{group['nodes']} nodes of {group['devices_per_node']}"
+        inside = "".join(f"; {_tier(tier)}" for tier in group["tiers"])
+        yield f"group {name}", f"{count:,} x {group['device']['name']}, {nodes}{inside}"
+    for tier in payload["tiers"]:
+        yield f"tier {tier['name']}", _tier(tier)
+    for link in payload["between"]:
+        rate = f"{link['bytes_per_s'] / 1e9:,.4g} GB/s a device, {format_seconds(link['latency_s'])}"
+        yield " - ".join(link["groups"]), f"{link['tier']}, {rate}"
+
+
+def _tier(tier: Mapping[str, Any]) -> str:
+    """`nvlink joins 8 devices at 300 GB/s, 2 µs, shared by 2, oversubscribed 2`."""
+    rate, latency = tier["bytes_per_s"]["value"] / 1e9, format_seconds(tier["latency_s"]["value"])
+    text = f"{tier['name']} joins {tier['devices_per_domain']:,} devices at {rate:,.4g} GB/s, {latency}"
+    text += f", shared by {tier['shared_by']}" if tier["shared_by"] > 1 else ""
+    return text + (f", oversubscribed {tier['oversubscription']:g}" if tier["oversubscription"] > 1 else "")
 
 
 def _rows(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -117,7 +141,9 @@ def _figure(key: str, value: Any) -> tuple[str, str]:
     if isinstance(value, Mapping) and {"value", "unit", "source"} <= set(value):
         return f"{value['value']:,.6g} {value['unit']}", f"{value['kind']}: {value['source']}"
     if isinstance(value, Mapping):
-        figures = [(inner, *_figure(inner, entry)) for inner, entry in value.items() if entry is not None]
+        figures = [
+            (inner, *_figure(inner, entry)) for inner, entry in value.items() if entry not in (None, "")
+        ]
         source = figures[0][2] if figures and len({figure[2] for figure in figures}) == 1 else ""
         return ", ".join(f"{inner} {text}" for inner, text, _ in figures), source
     if isinstance(value, list):

@@ -7,6 +7,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
+from cost_models.specs.cluster import ClusterSpec
 from cost_models.units import GIB, TERA, format_bytes, format_count, format_seconds
 from planner.plan import Prediction, StageMemory
 from planner.render.console import bar, plain, print_table, table
@@ -26,9 +27,18 @@ def show_situation(console: Console, situation: Situation) -> None:
     length = f"{job.image_size} px" if situation.model.is_vision else f"sequence {job.seq_len:,}"
     console.print(
         f"[bold]{plain(situation.model.name)}[/bold] on {cluster.num_devices:,} devices of "
-        f"[bold]{plain(cluster.name)}[/bold], {length}, global batch {job.global_batch:,}, "
+        f"[bold]{plain(cluster.name)}[/bold]{plain(_groups(cluster))}, {length}, "
+        f"global batch {job.global_batch:,}, "
         f"{job.precision.value}, {plain(situation.engine.name)}@{plain(situation.engine.version)}"
     )
+
+
+def _groups(cluster: ClusterSpec) -> str:
+    """` (64 a100 + 64 h100)` where there are several groups of devices."""
+    if not cluster.is_mixed:
+        return ""
+    groups = zip(cluster.group_names, cluster.groups, strict=True)
+    return f" ({' + '.join(f'{group.num_devices:,} {name}' for name, group in groups)})"
 
 
 def show_prediction(console: Console, prediction: Prediction) -> None:
@@ -91,22 +101,25 @@ def _memory(prediction: Prediction) -> Table:
     memory = prediction.memory
     causes = _main_causes(memory.stages)
     names = [cause.replace("_", " ") for cause in causes]
+    mixed = any(stage.group for stage in memory.stages)
     made = table(
         "stage",
+        *(["group"] if mixed else []),
         "layers",
         *names,
         "allocated",
         "on device",
-        f"of {memory.capacity_bytes / GIB:.1f}",
+        "of the device" if mixed else f"of {memory.capacity_bytes / GIB:.1f}",
         right=("layers", *names, "allocated", "on device"),
     )
     for column in made.columns:
         column.no_wrap = True
     for first, last, stage in list(_equal_stages(prediction))[:MAX_STAGE_ROWS]:
-        share = stage.device_used_bytes / memory.capacity_bytes
+        share = stage.device_used_bytes / (stage.capacity_bytes or memory.capacity_bytes)
         worst = first <= memory.worst_stage <= last
         made.add_row(
             f"{first}" if first == last else f"{first}-{last}",
+            *([f"{plain(stage.group)} {_gib(stage.capacity_bytes)}"] if mixed else []),
             f"{_num_layers(prediction, first)}",
             *(_gib(value) for value in _causes_of(stage, causes)),
             _gib(stage.allocated_bytes),
@@ -146,7 +159,7 @@ def _equal_stages(prediction: Prediction) -> Iterator[tuple[int, int, StageMemor
 
     def look(stage: StageMemory) -> tuple[object, ...]:
         shown = _gib(stage.allocated_bytes), _gib(stage.device_used_bytes)
-        return _num_layers(prediction, stage.stage), *shown
+        return _num_layers(prediction, stage.stage), stage.group, *shown
 
     for _, same in groupby(prediction.memory.stages, key=look):
         run = list(same)

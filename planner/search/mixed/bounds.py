@@ -20,7 +20,8 @@ and at least v. With S_k the seconds that the pools before it take for one micro
     T >= S_k + m (c_k ceil(X_k / p_k) + recompute of that rank)         and, on the first line above,
     T >= S_k + X_k c_k / (1 - (1 - 1/m)^p_k)
 
-with S_k = 0 (but one block a rank) on the second line. The least over X of the largest over k is a bound.
+with S_k = 0 (but one block a rank) on the second line. The least over X of the largest over k is a bound. So is what
+any one rank spends on a block in each chunk and on its sends, some of which cross from pool to pool.
 """
 
 from collections.abc import Callable
@@ -98,7 +99,15 @@ def _pipeline_bound(sums: tuple[PoolSums, ...], frame: Frame, line: Line) -> Arr
     if line.schedule in WHOLE_STAGES:
         y, z = _nested_weights(wanted, line.m)
         best = np.maximum(best, _weighed(sums, frame, line, (ranks, y, z)))
-    return np.maximum(best, _divided(sums, frame, line, ranks))
+    alone = line.m * (line.shown_s(sums, line.links_s(sums)) + _least_chunks(sums, line))
+    bound: Array = np.maximum.reduce([best, _divided(sums, frame, line, ranks), alone.max(axis=0)])
+    return bound
+
+
+def _least_chunks(sums: tuple[PoolSums, ...], line: Line) -> Array:
+    """Least seconds of every rank: a block in each chunk, (p, B)."""
+    least: Array = line.vpp * np.stack([pool.kinds_s.min(axis=0) for pool in sums])[line.pool_of_rank]
+    return least
 
 
 def _nested_weights(wanted: Array, m: int) -> tuple[Array, Array]:
@@ -119,9 +128,10 @@ def _weighed(
     ranks, y, z = weighed
     place, kind = line.pool_of_rank, int(np.argmax(frame.counts))
     edges = z[0] * sums[0].embedding_s + z[-1] * sums[-1].head_s
-    shown = line.vpp * sum(
-        z[rank] * line.inner_sends(rank) * sums[pool].send_s for rank, pool in enumerate(place)
-    )
+    links_s = line.links_s(sums)
+    shown_s = line.shown_s(sums, links_s)
+    ways_s = 2.0 * (np.cumsum(links_s, axis=0) - links_s)
+    shown = (z * shown_s + y * ways_s).sum(axis=0)
     rest = np.zeros_like(edges)
     for other, count in enumerate(frame.counts):
         if other != kind and count:
@@ -182,9 +192,12 @@ class _Divided:
         number = self._number(found)
         longest = np.zeros(number.shape)
         before = np.broadcast_to(self.sums[0].embedding_s[self.part], longest.shape)
+        shown_s = self.line.shown_s(self.sums, self.line.links_s(self.sums))[:, self.part]
         for pool, count in enumerate(self.line.ranks):
             held = found[:, [pool]].astype(float)
             alone, total_s = self._busy(pool, held / count, number), self._seconds(pool, held)
+            alone = alone + self.line.m * shown_s[place == pool].min(axis=0)
+            total_s = total_s + shown_s[place == pool].sum(axis=0)
             if whole:
                 total_s = total_s + self._forced(pool, held)
                 share = -np.expm1(count * np.log1p(-1.0 / self.line.m)) if self.line.m > 1 else 1.0

@@ -44,13 +44,26 @@ class Line:
         """Pool of every rank, (p,)."""
         return np.repeat(np.arange(len(self.ranks)), self.ranks)
 
-    def inner_sends(self, rank: int) -> int:
-        """How many of a chunk's two sends, forward and back, stay inside the rank's pool."""
-        place, last = self.pool_of_rank, self.pp - 1
-        wraps = self.vpp > 1
-        after = place[(rank + 1) % self.pp] if rank < last or wraps else place[rank]
-        before = place[rank - 1] if rank > 0 or wraps else place[rank]
-        return int(after == place[rank]) + int(before == place[rank])
+    def links_s(self, sums: tuple[PoolSums, ...]) -> Array:
+        """Seconds from every rank to the next, the last to the first, (p, B)."""
+        place = self.pool_of_rank
+        after = np.roll(place, -1)
+        inside = np.stack([pool.send_s for pool in sums])
+        between = np.stack(
+            [np.maximum(sums[k].after_s, sums[(k + 1) % len(sums)].before_s) for k in range(len(sums))]
+        )
+        links: Array = np.where((place == after)[:, None], inside[place], between[place])
+        return links
+
+    def shown_s(self, sums: tuple[PoolSums, ...], links_s: Array) -> Array:
+        """Seconds of a micro-batch in which every rank waits for its sends, all its chunks together, (p, B)."""
+        share = sums[0].shares[int(self.vpp > 1)]
+        own = np.stack([pool.send_s for pool in sums])[self.pool_of_rank]
+        after, before = links_s.copy(), np.roll(links_s, 1, axis=0)
+        if self.vpp == 1:
+            after[-1], before[0] = own[-1], own[0]
+        shown: Array = self.vpp * share * (after + before)
+        return shown
 
     def held(self) -> tuple[Array, Array, Array]:
         """Of every rank: sum of the counts in flight, their largest, and d of the module's text; (p, 1) each."""

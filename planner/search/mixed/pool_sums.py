@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_models.chunk import Array
+from cost_models.communication import Network, Span
 from cost_models.mesh import Int, MeshBatch
-from cost_models.mesh_costs import batch_rules
+from cost_models.mesh_costs import batch_rules, send_seconds
 from cost_models.pricing import Pricer
 
 PRICED_TOGETHER = 8192
@@ -22,7 +23,9 @@ class PoolSums:
     tails_s: (
         Array  # (kinds + 2, B) optimizer and gather of a block of each kind, of the embedding and of the head
     )
-    send_s: Array  # shown on each of a chunk's passes
+    send_s: Array  # to the next rank inside the pool
+    after_s: Array  # from this pool to the next one, the last to the first
+    before_s: Array  # from the pool before to this one
     room_bytes: Array
     first_bytes: Array
     last_bytes: Array
@@ -30,6 +33,8 @@ class PoolSums:
     saved_bytes: Array
     lean_bytes: Array  # the least that a block saves
     full_s: Array
+
+    shares: Array  # (2, B) of a send that a rank waits for, with one chunk and with several
 
     def take(self, index: Int) -> "PoolSums":
         """Chosen meshes."""
@@ -44,14 +49,20 @@ class Recomputes:
     everywhere: bool
 
 
-def pool_sums(pricer: Pricer, meshes: MeshBatch, recomputed: tuple[bool, bool]) -> PoolSums:
-    """Sums of a batch on one pool; meshes that differ only in schedule and chunks are priced once."""
+def pool_sums(
+    pricer: Pricer, meshes: MeshBatch, recomputed: tuple[bool, bool], links: tuple[Network, Network]
+) -> PoolSums:
+    """Sums of a batch on one pool; meshes that differ only in schedule and chunks are priced once.
+
+    `links` lead to the next pool and from the one before; `recomputed` says whether the number of recomputed blocks is
+    chosen, and whether every block is recomputed.
+    """
     names = ("tp", "cp", "pp", "ep", "etp", "dp_shard", "dp_replicate", "zero", "mbs", "sp")
     columns = np.stack([getattr(meshes, name) for name in names])
     _, first, inverse = np.unique(columns, axis=1, return_index=True, return_inverse=True)
     base = meshes.take(first)
     parts = [
-        _sums(pricer, base.take(np.arange(start, min(start + PRICED_TOGETHER, base.size))), recomputed)
+        _sums(pricer, base.take(np.arange(start, min(start + PRICED_TOGETHER, base.size))), recomputed, links)
         for start in range(0, base.size, PRICED_TOGETHER)
     ]
     fields = PoolSums.__dataclass_fields__
@@ -66,7 +77,9 @@ def block_counts(pricer: Pricer, meshes: MeshBatch) -> Array:
     return counts[1:-1]
 
 
-def _sums(pricer: Pricer, meshes: MeshBatch, recomputed: tuple[bool, bool]) -> PoolSums:
+def _sums(
+    pricer: Pricer, meshes: MeshBatch, recomputed: tuple[bool, bool], links: tuple[Network, Network]
+) -> PoolSums:
     free, everywhere = recomputed
     priced = pricer.price(meshes)
     rules, work, states = batch_rules(pricer, priced), priced.work, priced.states
@@ -90,7 +103,9 @@ def _sums(pricer: Pricer, meshes: MeshBatch, recomputed: tuple[bool, bool]) -> P
         embedding_s=time_s[0],
         head_s=time_s[-1],
         tails_s=np.concatenate((tails[1:-1], tails[:1], tails[-1:])),
-        send_s=rules.send_s * min(overlap.send_shown, overlap.send_shown_plain),
+        send_s=rules.send_s,
+        after_s=send_seconds(pricer, priced, Span(2, 1), links[0]),
+        before_s=send_seconds(pricer, priced, Span(2, 1), links[1]),
         room_bytes=rules.limit_bytes - rules.workspace_bytes - transient,
         first_bytes=static[0] + work.saved_bytes[0],
         last_bytes=static[-1] + work.saved_bytes[-1] + last_transient - transient,
@@ -98,4 +113,5 @@ def _sums(pricer: Pricer, meshes: MeshBatch, recomputed: tuple[bool, bool]) -> P
         saved_bytes=saved[kind],
         lean_bytes=(saved if everywhere or not free else least_saved)[kind],
         full_s=again[1:-1].min(0),
+        shares=np.multiply.outer([overlap.send_shown_plain, overlap.send_shown], np.ones(meshes.size)),
     )

@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cost_models.chunk import Array
+from cost_models.chunk import Array, MeshCosts
 from cost_models.engines import Facts
 from cost_models.errors import BadInput
 from cost_models.mesh import SCHEDULES, MeshBatch
 from cost_models.mixed_costs import MixedCosts
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.pools import devices_of, pool_clusters
-from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from cost_models.specs.strategy import DEFAULT_ORDER
 from planner.candidates import CP_KINDS, Candidates, enumerate_candidates, strategy_of
 from planner.plan import Progress
@@ -28,12 +27,16 @@ from planner.search.mixed.bounds import Frame, Recomputes, mixed_bounds
 from planner.search.mixed.opening import open_mixed
 from planner.search.mixed.placements import Placement, placements
 from planner.search.mixed.pool_sums import block_counts, pool_sums
+from planner.search.opening import Opening
 from planner.search.problem import InnerSolution
 from planner.search.search_state import Found, RecomputeRule, SearchLimits, SearchState
 from planner.search.space_search import SpaceSearch
 
 TOGETHER = 32
 """Meshes of several pools that are priced in one go."""
+
+DIVED = 2
+"""Meshes of each placement and recompute base that are opened before all others."""
 
 SCHEDULES_ON_POOLS = (ScheduleName.ONE_F_ONE_B, ScheduleName.GPIPE, ScheduleName.INTERLEAVED)
 """Schedules that are declared where a pipeline passes through several pools."""
@@ -88,10 +91,11 @@ class MixedSearch:
         """Search until the gap is closed or time is up."""
         wanted = self._placements()
         batches = [batch for place in wanted if len(place.pools) > 1 for batch in self._batches(place)]
-        self._walk(batches)
-        for place in wanted:
+        self._dive(batches)
+        for place in sorted(wanted, key=lambda one: len(one.names)):  # one group alone is searched fastest
             if len(place.pools) == 1:
                 self._one_pool(place)
+        self._walk(batches)
         self._space["groups"] = [place.text for place in wanted]
         return MixedOutcome(self.state, self._total, self._illegal, self._space)
 
@@ -174,17 +178,32 @@ class MixedSearch:
         )
 
     def _bounds(self, meshes: MeshBatch) -> Array:
-        rule, pricers = self._recompute, [self._pools.pricer(pool.groups) for pool in meshes.key.pools]
+        rule, names = self._recompute, [pool.groups for pool in meshes.key.pools]
+        pricers, between = [self._pools.pricer(own) for own in names], self._pools.between
         recomputes = Recomputes(rule.free_with(meshes.key.scopes), rule.everywhere)
         situation = self._pools.situation
+        links = [between(own, other) for own, other in zip(names, [*names[1:], names[0]], strict=True)]
         frame = Frame(
-            tuple(pool_sums(pricer, meshes, (recomputes.free, recomputes.everywhere)) for pricer in pricers),
+            tuple(
+                pool_sums(pricer, meshes, (recomputes.free, recomputes.everywhere), (after, before))
+                for pricer, after, before in zip(pricers, links, [links[-1], *links[:-1]], strict=True)
+            ),
             block_counts(pricers[0], meshes),
             self._pools.pricer(tuple(name for pool in meshes.key.pools for name in pool.groups)).network,
             recomputes,
             situation.engine.space(situation.model, situation.job).uniform_full,
         )
         return mixed_bounds(frame, meshes, situation.job.global_batch, self._late)
+
+    def _dive(self, batches: list[_Batch]) -> None:
+        """A good step early: the lowest meshes of every placement are opened, and not counted yet."""
+        for batch in batches:
+            order = np.argsort(batch.bound_s, kind="stable")[:DIVED]
+            meshes = batch.meshes.take(order[batch.bound_s[order] < self._cutoff()])
+            costs_of = self._pools.costs_of(meshes) if meshes.size else None
+            for row in range(meshes.size):
+                if costs_of is not None and not self._late():
+                    self._open(meshes, row, costs_of(row))
 
     def _walk(self, batches: list[_Batch]) -> None:
         """Open meshes in the order of their bounds until none can beat the best by more than the gap."""
@@ -208,35 +227,38 @@ class MixedSearch:
                     self._look(meshes, at, costs_of(at), float(bound_s[place]))
             self._report(float(bound_s[places[0]]), start + len(places), int(order.size))
 
-    def _look(self, meshes: MeshBatch, row: int, costs: object, bound_s: float) -> None:
-        """Open one mesh, if it could still win."""
+    def _look(self, meshes: MeshBatch, row: int, costs: MeshCosts, bound_s: float) -> None:
+        """Open one mesh, if it could still win, and count it."""
         if bound_s >= self._cutoff():
             self._count("bounded", bound_s)
             return
-        if self._late() or not isinstance(costs, MixedCosts):
+        if self._late():
             self._count("open", bound_s)
             return
-        scopes = meshes.key.scopes
-        mesh = costs.mapped(lambda part: self._recompute.apply(part, scopes))
-        opened = open_mixed(mesh, self.state.best_s, self._limits.gap, self._late)
+        opened = self._open(meshes, row, costs)
         if not np.isfinite(opened.bound_s):
             self.state.out_of_memory += 1
             return
-        if opened.solution is not None:
-            self._offer(meshes, row, mesh, opened.solution)
         bound_s = max(bound_s, opened.bound_s)
         name = "solved" if opened.solution is not None else "bounded"
         closed = opened.is_exact or bound_s >= self._cutoff()
         self._count(name if closed else "open", bound_s)
 
+    def _open(self, meshes: MeshBatch, row: int, costs: MeshCosts) -> Opening:
+        """What the exact choice inside one mesh says; a better plan is kept."""
+        scopes = meshes.key.scopes
+        assert isinstance(costs, MixedCosts)  # keys of several pools are priced so
+        mesh = costs.mapped(lambda part: self._recompute.apply(part, scopes))
+        opened = open_mixed(mesh, self.state.best_s, self._limits.gap, self._late)
+        if opened.solution is not None:
+            self._offer(meshes, row, mesh, opened.solution)
+        return opened
+
     def _offer(self, meshes: MeshBatch, row: int, mesh: MixedCosts, solution: InnerSolution) -> None:
-        full: int | tuple[int, ...] = solution.full_layers
-        if self._recompute.everywhere:
-            full = ALL_LAYERS
-        elif mesh.uniform_full or not any(solution.full_layers):
-            full = max(solution.full_layers)
-        strategy = strategy_of(meshes, row, solution.stages, Recompute(meshes.key.scopes, full))
-        self.state.offer(Found(strategy, solution.step_s))
+        chosen = self._recompute.chosen(mesh, meshes.key.scopes, solution)
+        if chosen is not None:
+            strategy = strategy_of(meshes, row, solution.stages, chosen[0])
+            self.state.offer(Found(strategy, chosen[1]))
 
     def _cutoff(self) -> float:
         return self.state.best_s * (1.0 - self._limits.gap)

@@ -36,13 +36,11 @@ class Line:
 
     @classmethod
     def of(cls, mesh: MixedCosts) -> "Line":
-        """The virtual stages of a mesh by pool; parts of one pool share their table."""
-        tables = [id(part.table) for part in mesh.parts]
-        pools = list(dict.fromkeys(tables[part] for part in mesh.part_of_rank))
+        """The virtual stages of a mesh by pool."""
         where = stage_table(mesh.schedule, mesh.pp, mesh.vpp)
-        found: list[list[int]] = [[] for _ in pools]
-        for rank, part in enumerate(mesh.part_of_rank):
-            found[pools.index(tables[part])] += where[rank].tolist()
+        found: list[list[int]] = [[] for _ in range(max(mesh.pool_of_rank) + 1)]
+        for rank, pool in enumerate(mesh.pool_of_rank):
+            found[pool] += where[rank].tolist()
         return cls(tuple(tuple(sorted(stages)) for stages in found))
 
     @property
