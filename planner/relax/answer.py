@@ -12,6 +12,7 @@ from cost_models.units import format_bytes
 from planner.candidates import Candidates
 from planner.plan import Prediction, Relaxation
 from planner.relax.changes import Asked, Change, changes
+from planner.relax.hopeless import is_hopeless
 from planner.relax.leanest import leanest
 from planner.request import SearchRequest
 from planner.situation import Situation
@@ -38,7 +39,10 @@ def relaxations(
         return _nothing_legal(asked, candidates, deadline)
     closest = leanest(situation, search, deadline)
     reason = _shortfall(closest) if closest else "no layout of this space fits in memory"
-    found = list(_helpful(changes(asked), deadline)) or list(_stacked(asked, deadline))
+    hopeful = (
+        changes(asked) if closest is None else (c for c in changes(asked) if not is_hopeless(c, closest))
+    )
+    found = list(_helpful(hopeful, deadline)) or list(_stacked(asked, deadline))
     found.sort(key=lambda one: KINDS.index(one.cost))
     return reason + _outlook(found), tuple(found)
 
