@@ -29,7 +29,7 @@ def show_size(report: "SizeReport") -> None:
         f"[bold]{plain(report.model)}[/bold], {format_count(run.tokens or 0.0)} {report.unit}{deadline}"
     )
     for cluster, rows in groupby(report.rows, key=lambda row: row.cluster):
-        _show_cluster(console, cluster, list(rows))
+        _show_cluster(console, cluster, list(rows), report.unit)
     if any(row.marks for row in report.rows):
         console.print(f"\n[dim]{LEGEND}[/dim]")
     for line in _answers(report):
@@ -42,11 +42,11 @@ def show_size(report: "SizeReport") -> None:
     )
 
 
-def _show_cluster(console: Console, cluster: str, rows: Sequence["SizeRow"]) -> None:
+def _show_cluster(console: Console, cluster: str, rows: Sequence["SizeRow"], unit: str) -> None:
     shown = [row for row in rows if row.has_plan]
     is_priced = any(row.values["cost_usd"] is not None for row in shown)
     money = ("USD",) if is_priced else ()
-    right = ("devices", "step", "MFU", "tokens/day", "days", "goodput", *money, "MWh", "on device")
+    right = ("devices", "step", "MFU", f"{unit}/day", "days", "goodput", *money, "MWh", "on device")
     made = table("", *right, "plan", right=right)
     for row in shown:
         made.add_row(*_cells(row, is_priced))
