@@ -33,5 +33,4 @@ def plan_for(situation: Situation, search: SearchRequest, oracle: StepOracle, re
         result = with_run(oracle.fastest(situation, search, report), asking)
     else:
         result = SEARCHES[search.objective](asking)
-    # The front has a time limit of its own.
-    return with_front(result, Asking(situation, search, oracle, report)) if search.pareto else result
+    return with_front(result, asking) if search.pareto else result
