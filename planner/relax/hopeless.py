@@ -1,7 +1,7 @@
 """Changes that arithmetic rules out before anything is priced: what they can save at most leaves too much.
 
-A change saves at most the bytes of the causes it touches, or with n times the devices all but 1 / n. Another layout than
-the leanest may profit more, so a change is ruled out only where `SLACK` of what would be left still does not fit.
+A change saves at most the bytes of the causes it touches, or with n times the devices all but 1 / n. Another layout
+than the leanest may profit more, so a change is ruled out only where `SLACK` of what would be left still does not fit.
 """
 
 from collections.abc import Mapping

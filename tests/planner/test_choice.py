@@ -9,6 +9,16 @@ from planner.make_plan import make_plan
 from planner.odds import probability_faster
 from planner.request import SearchRequest
 
+FEW = {
+    "cp": "1,2",
+    "mbs": "1,2",
+    "offload": "none",
+    "order": "tp-cp-ep-dp-pp",
+    "cp_kind": "ring",
+    "dp_replicate": 1,
+}
+"""Pins that keep the searches short."""
+
 
 @pytest.fixture(scope="module")
 def of(make_situation):
@@ -16,7 +26,10 @@ def of(make_situation):
 
 
 def test_the_simpler_plan_is_returned_on_request_with_its_own_gap(of):
-    plain, simple = make_plan(of, SearchRequest()), make_plan(of, SearchRequest(prefer_simple=True))
+    plain, simple = (
+        make_plan(of, SearchRequest(pins=FEW)),
+        make_plan(of, SearchRequest(pins=FEW, prefer_simple=True)),
+    )
     confidence = plain.to_json()["confidence"]
     assert confidence["chosen"] == "optimum"
     assert confidence["optimum"]["step_s"] == plain.best.step_s

@@ -9,8 +9,7 @@ from planner.replan import replan
 from planner.request import SearchRequest
 from planner.situation import changed
 
-
-FEW = {"cp": 1, "mbs": 1, "vpp": 1, "offload": "none", "order": "tp-cp-ep-dp-pp"}
+FEW = {"cp": 1, "mbs": 1, "vpp": 1, "offload": "none", "order": "tp-cp-ep-dp-pp", "dp_replicate": 1}
 """Pins that keep the searches short."""
 
 
