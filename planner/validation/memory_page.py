@@ -145,8 +145,8 @@ def _constants(stated: Sequence[Outcome]) -> str:
     for name, field, kind, meaning, data in CONSTANTS:
         value = getattr(ALLOCATORS[kind, False], field)
         lines.append(f"| {name} | {value:g} | ratio | {meaning} | {data} |")
-    slacks = [best_slack(stated, contiguous=kind) for kind in (True, False)]
-    if None in slacks:  # a table without such counters
+    slacks = [s for kind in (True, False) if (s := best_slack(stated, contiguous=kind)) is not None]
+    if len(slacks) < len((True, False)):  # a table without such counters
         return "\n".join((*lines, ""))
     static, moving = ALLOCATORS[True, True], ALLOCATORS[False, True]
     assumed = (static.slack, moving.slack, moving.held, moving.sigma)
