@@ -20,18 +20,20 @@ Shape = tuple[object, ...]
 
 
 def empty_gradient_bytes(model: ModelSpec, job: Job, meshes: MeshBatch) -> NDArray[np.float64]:
-    """Bytes of one empty gradient for every shape of linear in the layers that run, on a rank of every mesh."""
-    shapes = dict(_linears(model, job, meshes))
+    """Bytes of one empty gradient for every shape of linear in a model's layers, on a rank of every mesh.
+
+    Shapes of prediction layers alone, which stand on the last stage only, are left out.
+    """
+    shapes = dict(_linears(model, meshes))
     total = np.zeros(meshes.size)
     for elements in shapes.values():
         total = total + elements
     return total * job.precision.activation_bytes
 
 
-def _linears(model: ModelSpec, job: Job, meshes: MeshBatch) -> Iterator[tuple[Shape, Num]]:
+def _linears(model: ModelSpec, meshes: MeshBatch) -> Iterator[tuple[Shape, Num]]:
     """Shape and local elements of every trained linear; two that divide alike have one shape on a rank."""
-    runs = {layer.kind for layer in model.layers if layer.role is not Role.MTP or job.options.train_mtp}
-    for kind in sorted(runs):
+    for kind in sorted({layer.kind for layer in model.layers if layer.role is not Role.MTP}):
         for op in model.kinds[kind].operators:
             if op.frozen:
                 continue
