@@ -96,24 +96,29 @@ class _Tried:
         """Least bound of the cuts that were not simulated or step of the best, and the best below `reach_s`."""
         best: InnerSolution | None = None
         bound_s = np.inf
-        for alone in range(ALONE + 1):
+        for _ in range(ALONE):
             if least_s.min(initial=np.inf) >= reach_s:
                 return min(bound_s, float(least_s.min(initial=np.inf))), best
-            some = (
-                np.flatnonzero(least_s < reach_s) if alone == ALONE else np.array([int(np.argmin(least_s))])
+            one = int(np.argmin(least_s))
+            pool.learn(self.mesh, self.chunks, one)
+            least_s = np.maximum(
+                least_s, steps_of(self.mesh, pool.bounds(self.mesh, self.chunks, only_last=True))
             )
-            full_layers = np.minimum(self.number, self.cuts[some])
-            steps = price_many(self.mesh, self.cuts[some], full_layers).step_s
-            first = int(np.argmin(steps))
-            bound_s = min(bound_s, float(steps[first]))
-            if steps[first] < reach_s:
-                reach_s = float(steps[first])
-                cut = tuple(self.cuts[some[first]].tolist())
-                best = InnerSolution(cut, tuple(full_layers[first].tolist()), reach_s)
-            least_s = least_s.copy()
-            least_s[some] = np.inf
-            if alone < ALONE and (least_s < reach_s).any():
-                pool.learn(self.mesh, self.chunks, int(some[0]))
-                learnt = pool.bounds(self.mesh, self.chunks, only_last=True)
-                least_s = np.maximum(least_s, steps_of(self.mesh, learnt))
+            if least_s[one] < reach_s:
+                found = self._priced(np.array([one]))
+                best, reach_s = (found, found.step_s) if found.step_s < reach_s else (best, reach_s)
+                bound_s, least_s[one] = min(bound_s, found.step_s), np.inf
+        rest = np.flatnonzero(least_s < reach_s)
+        if rest.size:
+            found = self._priced(rest)
+            best = found if found.step_s < reach_s else best
+            bound_s, least_s[rest] = min(bound_s, found.step_s), np.inf
         return min(bound_s, float(least_s.min(initial=np.inf))), best
+
+    def _priced(self, some: Index) -> InnerSolution:
+        """The best of some cuts, simulated."""
+        full_layers = np.minimum(self.number, self.cuts[some])
+        steps = price_many(self.mesh, self.cuts[some], full_layers).step_s
+        first = int(np.argmin(steps))
+        cut = tuple(self.cuts[some[first]].tolist())
+        return InnerSolution(cut, tuple(full_layers[first].tolist()), float(steps[first]))

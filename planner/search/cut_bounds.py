@@ -1,7 +1,7 @@
 """Bounds of many meshes at once that try every declared cut, with memory left out: the paths of chunk_cuts.py.
 
-What the ranks of a cut hold is a number of rows of each kind: embedding, kinds of blocks, head. With C the rows on rank i
-and D those on the first chunks of the ranks before it, both fixed by (schedule, p, v) and the model,
+What the ranks of a cut hold is a number of rows of each kind: embedding, kinds of blocks, head. With C the rows on
+rank i and D those on the first chunks of the ranks before it, both fixed by (schedule, p, v) and the model,
 
     T >= min over cuts of max_i (D F + i (e + q) + m (C t + 2 v q) + max(r_i, D B + i (e + q) + r_0)) + max_i C o
 

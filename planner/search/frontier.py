@@ -90,6 +90,14 @@ class _States:
 
 
 @dataclass(frozen=True, slots=True)
+class Few:
+    """Some states alone, and the most meshes of them whose memory is looked at: the lowest, nothing is counted."""
+
+    states: list[int]
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class Recomputes:
     """What the frontier needs to know of the user's recompute: whether every block is recomputed, and K is free."""
 
@@ -203,10 +211,10 @@ class Frontier:
 
     # ------------------------------------------------------------------ states and meshes
 
-    def bundles(self, nodes: Nodes, cutoff_s: float, cut: Cut, only: list[int] | None = None) -> Bundles:
+    def bundles(self, nodes: Nodes, cutoff_s: float, cut: Cut, few: "Few | None" = None) -> Bundles:
         """All meshes of some nodes whose bounds are below the cut-off, in bundles, the lowest first.
 
-        Of all states, or `only` some; raises Late when time runs out.
+        Of all states, or a `few`; raises Late when time runs out.
         """
         left = {True: _States(), False: _States()}
         options = self._families.options
@@ -217,10 +225,11 @@ class Frontier:
         for kinds in groups.values():
             here = nodes.take(np.isin(nodes.kind, kinds))
             for offload in offloads:
-                tried = range(len(options.states)) if only is None else only
+                tried = range(len(options.states)) if few is None else few.states
                 states = [i for i in tried if options.states[i].offload == offload]
                 self._price_states(here, states, cutoff_s, cut, left)
-        found = [self._pipes(part, free, cutoff_s, cut) for free, part in left.items() if part.row]
+        most = None if few is None else few.most
+        found = [self._pipes(part, free, (cutoff_s, most), cut) for free, part in left.items() if part.row]
         return Bundles.joined(found).rising()
 
     def _price_states(
@@ -267,9 +276,9 @@ class Frontier:
         bound = (average + sums.tail_s + sums.fixed_s) * straggler_factor(self._pricer) * (1.0 - 1e-12)
         return np.where(sums.short_bytes <= 0.0, bound, np.inf)
 
-    def _pipes(self, states: _States, is_free: bool, cutoff_s: float, cut: Cut) -> Bundles:
+    def _pipes(self, states: _States, is_free: bool, limits: tuple[float, int | None], cut: Cut) -> Bundles:
         """Combine bundles of states with pipes: first the bounds without memory, then those with it."""
-        families, job = self._families, self._pricer.job
+        families, job, (cutoff_s, most) = self._families, self._pricer.job, limits
         kind, row, state = (np.concatenate(x) for x in (states.kind, states.row, states.state))
         order, first = self._bundled(kind, row, state)
         kind, row, state = kind[order], row[order], state[order]
@@ -293,6 +302,9 @@ class Frontier:
             shares = sums.spare_share[bundle]
             found = try_cuts(self._pricer, self._rows, some, times.take(bundle), shares)
             sharpen((found + sums.fixed_s[bundle]) * factor)
+        if most is not None:
+            lowest = np.argsort(bounds, kind="stable")[:most]
+            bundle, pipe, some, bounds = bundle[lowest], pipe[lowest], some.take(lowest), bounds[lowest]
         of_each, full = sums.take(bundle), FullRecompute(is_free, self._uniform)
         needed = forced(some, of_each, job.global_batch, frequent_blocks(self._rows), full, self._late)
         sharpen(step_bounds(self._pricer, some, of_each, needed))

@@ -115,7 +115,7 @@ class _Program:
     def _busy(
         self, behind: int, forward: Array, backward: Array, trip: Array, schedule: ScheduleName
     ) -> Array:
-        """m t + max(0, gains)."""
+        """The rank's own work, m t + max(0, gains)."""
         both = forward + backward
         if schedule is ScheduleName.GPIPE:
             gpipe: Array = self.micro * both + trip

@@ -14,7 +14,7 @@ from cost_models.mesh import MeshBatch
 from cost_models.rows import model_rows
 from planner.families import Families
 from planner.search.bundles import Bundle, BundlePricer, Bundles
-from planner.search.frontier import Cut, Frontier, Late, Nodes, Recomputes
+from planner.search.frontier import Cut, Few, Frontier, Late, Nodes, Recomputes
 from planner.search.memory_bounds import FullRecompute, forced
 from planner.search.mesh_bounds import frequent_blocks, mesh_sums, step_bounds
 from planner.search.mesh_search import DEGREES, MORE_PLANS_TRIED, MORE_PLANS_WITHIN, MeshSearch
@@ -26,6 +26,7 @@ from planner.search.walk import PRICED_TOGETHER, Walk
 MORE_PLANS_WALKED = 512
 """Meshes behind the best that are walked for alternatives."""
 
+DIVED_AMONG = (1_500, 100_000)
 DIVED = 12
 PROBED = 4
 PROBED_BELOW = 0.98
@@ -94,10 +95,11 @@ class SpaceSearch(MeshSearch):
 
     def _dive(self, frontier: Frontier, pricer: BundlePricer) -> None:
         """A good step early: the lowest meshes of plain kinds and states are opened, and not counted yet."""
-        for kind in frontier.plain_kinds():
+        for most in DIVED_AMONG:
             try:
-                nodes = frontier.nodes(self.state.best_s, Cut(), [kind])
-                found = frontier.bundles(nodes, self.state.best_s, Cut(), frontier.plain_states())
+                nodes = frontier.nodes(self.state.best_s, Cut(), frontier.plain_kinds())
+                few = Few(frontier.plain_states(), most)
+                found = frontier.bundles(nodes, self.state.best_s, Cut(), few)
             except Late:
                 return
             for bundle in pricer.block(found, DIVED):
@@ -180,7 +182,7 @@ class SpaceSearch(MeshSearch):
             plain = frontier.plain_kinds()[:1]
             nodes = frontier.first_of_degrees(frontier.nodes(worth_s, Cut(), plain), DEGREES)
             few = nodes.take(slice(0, 2 * MORE_PLANS_TRIED + self._limits.wanted))
-            found = frontier.bundles(few, worth_s, Cut(), frontier.plain_states())
+            found = frontier.bundles(few, worth_s, Cut(), Few(frontier.plain_states(), MORE_PLANS_WALKED))
         except Late:
             return
         yield from pricer.block(found, MORE_PLANS_WALKED)
