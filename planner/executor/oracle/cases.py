@@ -23,6 +23,7 @@ class OracleCase:
     strategy: str
     global_batch: int
     engine: str = "torch"
+    modules: str = "fused"
 
     @property
     def name(self) -> str:
@@ -38,6 +39,7 @@ class OracleCase:
             "global_batch": self.global_batch,
             "precision": "bf16",
             "engine": self.engine,
+            "options": {"engine.modules": self.modules},
         }
         situation = situate(model, cluster, JobRequest.model_validate(job))
         return order_of(situation, parse_strategy(self.strategy), RunOptions(steps=2))
