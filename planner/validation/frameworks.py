@@ -83,8 +83,14 @@ _FOUNDRY: Final[Options] = {**_FLASH2, "engine.compile": True, "engine.fused_cro
 _MEGATRON_DEEPSPEED: Final[Options] = {"engine.modules": "megatron", "engine.attention": "unfused"}
 """Megatron-DeepSpeed of 2022: Megatron-LM's kernels before FlashAttention, DeepSpeed's states and pipeline."""
 
-_TRAINER: Final[Options] = {**_FLASH2, "engine.modules": "transformers"}
-"""The transformers library's Trainer: its own modules; Qwen's finetuning script takes ZeRO-3."""
+_TRAINER: Final[Options] = {
+    **_FLASH2,
+    "engine.modules": "transformers",
+    "engine.logits_fp32": False,
+    "engine.shifted_logits": True,
+}
+"""The transformers library's Trainer, Qwen's finetuning script: ZeRO-3, modules that come with the checkpoint, whose
+loss shifts the logits as they are."""
 
 FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
     ("SimuMax fork", Framework("megatron", _SIMUMAX, generation="simumax-2025")),

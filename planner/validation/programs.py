@@ -16,8 +16,8 @@ PROGRAMS: Final = (TORCHTUNE, LITGPT)
 SHARDING: Final[Mapping[str, str]] = {TORCHTUNE: "fsdp2", LITGPT: "fsdp1"}
 """What shards a program's parameters: FSDP2 in torchtune, Lightning's FSDPStrategy (FSDP1) in litgpt."""
 
-EAGER: Final[Options] = {"engine.modules": "reference"}
-"""Their own modules: RMSNorm written out, keys and values repeated to all heads."""
+EAGER: Final[Options] = {"engine.modules": "reference", "engine.logits_fp32": False}
+"""Their own modules: RMSNorm written out, keys and values repeated to all heads, a loss over logits as they are."""
 
 LADDER: Final[tuple[tuple[str, Options], ...]] = (
     ("packed dataset", {}),
