@@ -128,11 +128,15 @@ class MeshBatch:
         return order.index("pp") < order.index(axis)
 
     def data_spans(self) -> tuple[Span, Span, Span]:
-        """Spans of (sharded dense states over dp_shard x cp, their replicas, expert states)."""
+        """Spans of (sharded dense states over dp_shard x cp, their replicas, expert states).
+
+        Where other axes lie between cp and dp the group is taken to be evenly spread over the ranks that it spans.
+        """
         pp_inside = self.pp if self._pp_before("dp") else np.ones_like(self.pp)
-        cp_stride = self._stride("cp", self.tp, self.cp, self.dp)
-        shard = Span(self.dp_shard * self.cp, cp_stride)
-        replicas = Span(self.dp_replicate, self.tp * self.cp * self.dp_shard * pp_inside)
+        cp_stride, dp_stride = (self._stride(axis, self.tp, self.cp, self.dp) for axis in ("cp", "dp"))
+        spread = np.maximum(cp_stride * self.cp, dp_stride * self.dp) // (self.cp * self.dp)
+        shard = Span(self.dp_shard * self.cp, spread)
+        replicas = Span(self.dp_replicate, dp_stride * self.dp_shard)
         expert = Span(self.expert_ranks, self.etp * self.ep * pp_inside)
         return shard, replicas, expert
 
