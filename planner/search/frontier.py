@@ -272,6 +272,7 @@ class Frontier:
         """Bounds of states whatever the pipe."""
         pp = self._families.rows.pp[row].astype(float)
         average = self._micro[row] * sums.total_s / pp + (pp - 1.0) / 2.0 * sums.forward_min_s
+        average += sums.reduction_s / pp
         average = average * (1.0 - sums.spare_share)
         bound = (average + sums.tail_s + sums.fixed_s) * straggler_factor(self._pricer) * (1.0 - 1e-12)
         return np.where(sums.short_bytes <= 0.0, bound, np.inf)

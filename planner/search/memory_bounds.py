@@ -51,6 +51,7 @@ class MeshSums:
     block_min_s: Array
     forward_min_s: Array
     tail_s: Array
+    reduction_s: Array  # what all ranks together show of their gradient reduction, at least
     send_plain_s: Array
     send_interleaved_s: Array
     fixed_s: Array

@@ -8,12 +8,15 @@ micro-batch of the busiest rank that memory and whole numbers of blocks allow (m
     1F1B, GPipe   T >= (S + R + p q) / (1 - (1 - 1/m)^p)             (design, section 8; sum over the rank paths)
     whole backward T >= m ((S + R) / p + v q) + (p - 1) / 2 (t_min + q)
     split backward T >= m ((S + R) / p + v q) + (p - 1) / 2 f_min
+    any           T >= m ((S + R) / p + v q) + (p - 1) / 2 f_min + max(c s, s - w b) / p
     any           T >= m (V + v q)
 
 The second line averages the rank paths over all ranks: rank i waits for the first chunk's forwards of the i ranks
 before it and is followed by as many backwards, its own work is m t_i, and sum_i t_i = S + R. Where the backward is
 split, the last operation is a weight gradient, which nothing follows, so only the forwards count (f_min the least
-forward of a block). A step adds the longest tail, at least the mean over ranks, and the per-step constant; stragglers
+forward of a block). The fourth lets every rank's list end with its own reduction (cost_models.hiding): s and b are the
+seconds of all reductions and of one backward, recomputed in full, of all ranks together, and the shown part is convex
+in both. A step adds the longest tail, at least the mean over ranks, and the per-step constant; stragglers
 multiply all of it.
 """
 
@@ -31,6 +34,9 @@ from planner.search.memory_bounds import Blocks, Forced, MeshSums
 
 CHUNK = 8192
 """Meshes priced together; bounds the memory of a search."""
+
+MOST_CHUNKS = 64
+"""More chunks than a rank ever has: each shows a send in its last backward."""
 
 _WHOLE_STAGES = [SCHEDULES.index(ScheduleName.ONE_F_ONE_B), SCHEDULES.index(ScheduleName.GPIPE)]
 
@@ -57,6 +63,8 @@ def step_bounds(pricer: Pricer, meshes: MeshBatch, sums: MeshSums, forced: Force
     average = m * (total / p + v * send) + (p - 1.0) / 2.0 * ramp
     share = -np.expm1(p * np.log1p(-1.0 / np.maximum(m, 1.0 + 1e-12)))
     whole = (total + p * send) / np.where(m > 1.0, share, 1.0)
+    reduced = m * (total / p + v * send) + (p - 1.0) / 2.0 * sums.forward_min_s + sums.reduction_s / p
+    average = np.maximum(average, reduced)
     pipeline = np.where(np.isin(meshes.schedule, _WHOLE_STAGES), np.maximum(average, whole), average)
     pipeline = np.maximum(pipeline, m * (forced.busiest_s + v * send))
     pipeline = pipeline * (1.0 - paired_share(pricer, meshes) * sums.spare_share)
@@ -101,11 +109,13 @@ def batch_sums(pricer: Pricer, priced: PricedRows, rules: BatchRules) -> MeshSum
     # The last rank's blocks run backward when what the head saved is free again (cost_models.chunk).
     last_transient = np.maximum(work.transient_bytes[-1], transient - work.saved_bytes[-1])
     ones = np.ones(priced.meshes.size)
+    shown_s = rules.send_s * max(overlap.send_shown_plain, overlap.send_shown)
     return MeshSums(
         total_s=counts @ time_s,
         block_min_s=time_s[1:-1].min(0),
         forward_min_s=work.forward_parts_s.sum(0)[1:-1].min(0),
         tail_s=counts @ (states.optimizer_s + rules.hiding.gather_exposed * states.gather_s) / pp,
+        reduction_s=_least_reduction(priced, rules, counts, shown_s),
         send_plain_s=rules.send_s * overlap.send_shown_plain,
         send_interleaved_s=rules.send_s * overlap.send_shown,
         fixed_s=rules.step_fixed_s * ones,
@@ -124,3 +134,14 @@ def batch_sums(pricer: Pricer, priced: PricedRows, rules: BatchRules) -> MeshSum
         num_blocks=counts[kind] * ones,
         spare_share=(rules.hiding.spare_s.sum(0) / np.maximum(time_s, 1e-30)).max(0),
     )
+
+
+def _least_reduction(priced: PricedRows, rules: BatchRules, counts: Array, shown_s: Array) -> Array:
+    """Max(c s, s - w b) over all ranks together, (B,)."""
+    work, hiding = priced.work, rules.hiding
+    again_s = np.maximum(work.forward_parts_s - work.base_parts_s - work.spared_parts_s, 0.0)
+    sends_s = MOST_CHUNKS * priced.meshes.pp * shown_s
+    window_s = counts @ (work.backward_parts_s + again_s).sum(0) + sends_s
+    sync_s = counts @ priced.states.sync_s
+    least: Array = np.maximum(hiding.sync_exposed_min * sync_s, sync_s - hiding.sync_overlap * window_s)
+    return least

@@ -27,11 +27,12 @@ MORE_PLANS_WALKED = 512
 """Meshes behind the best that are walked for alternatives."""
 
 DIVED_AMONG = (1_500, 100_000)
-DIVED = 12
+DIVED = 8
+DIVED_BELOW = 0.97
 PROBED = 4
 PROBED_BELOW = 0.98
-"""Meshes that are opened before the space is bounded and after each block of a frontier, and how far below the best
-step their bounds must be."""
+"""Meshes that are opened before the space is bounded (of so many of each kind) and after each block of a frontier, and
+how far below the best step their bounds must be."""
 
 __all__ = ["Found", "RecomputeRule", "SearchLimits", "SearchState", "SpaceSearch"]
 
@@ -95,22 +96,30 @@ class SpaceSearch(MeshSearch):
 
     def _dive(self, frontier: Frontier, pricer: BundlePricer) -> None:
         """A good step early: the lowest meshes of plain kinds and states are opened, and not counted yet."""
-        for most in DIVED_AMONG:
-            try:
-                nodes = frontier.nodes(self.state.best_s, Cut(), frontier.plain_kinds())
-                few = Few(frontier.plain_states(), most)
-                found = frontier.bundles(nodes, self.state.best_s, Cut(), few)
-            except Late:
-                return
-            for bundle in pricer.block(found, DIVED):
-                walked = bundle.members[0]
-                if self._late() or walked.bound_s >= self.state.best_s:
+        try:
+            for most in DIVED_AMONG:
+                for kind in frontier.plain_kinds():
+                    nodes = frontier.nodes(self._dive_below(), Cut(), [kind])
+                    few = Few(frontier.plain_states(), most)
+                    found = frontier.bundles(nodes, self._dive_below(), Cut(), few)
+                    self._open_lowest(pricer.block(found, DIVED))
+                if self.state.best is not None:
                     return
-                solution = open_mesh(walked.mesh, self.state.best_s, self._late, self._paths).solution
-                if solution is not None:
-                    self._offer(walked, solution)
-            if self.state.best is not None:
+        except Late:
+            return
+
+    def _dive_below(self) -> float:
+        return self.state.best_s * DIVED_BELOW
+
+    def _open_lowest(self, bundles: Iterator[Bundle]) -> None:
+        """Open bundles of one member for the steps that they give."""
+        for bundle in bundles:
+            walked = bundle.members[0]
+            if self._late() or walked.bound_s >= self._dive_below():
                 return
+            solution = open_mesh(walked.mesh, self.state.best_s, self._late, self._paths).solution
+            if solution is not None:
+                self._offer(walked, solution)
 
     def _expand(self, frontier: Frontier, pricer: BundlePricer, nodes: Nodes) -> Bundles:
         """Nodes to bundles, block by block; what cannot win is put away, a few that could are opened at once."""
