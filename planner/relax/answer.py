@@ -5,11 +5,10 @@ ends at a deadline; what was found until then is the answer.
 """
 
 import time
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, Protocol
 
 from cost_models.units import format_bytes
-from planner.candidates import Candidates
 from planner.plan import Prediction, Relaxation
 from planner.relax.changes import Asked, Change, changes
 from planner.relax.hopeless import is_hopeless
@@ -26,8 +25,22 @@ MOST_SECONDS: Final = 20.0
 NAMED: Final = 2
 
 
+class Counted(Protocol):
+    """What a space held: how many layouts are legal, and how many break each rule."""
+
+    @property
+    def num_legal(self) -> int:
+        """Meshes that break no rule."""
+        ...
+
+    @property
+    def illegal(self) -> Mapping[str, int]:
+        """Meshes by the rule that they break first."""
+        ...
+
+
 def relaxations(
-    situation: Situation, candidates: Candidates, search: SearchRequest, deadline: float = float("inf")
+    situation: Situation, candidates: Counted, search: SearchRequest, deadline: float = float("inf")
 ) -> tuple[str, tuple[Relaxation, ...]]:
     """The sentence that says what is short, and changes that make it fit, the cheapest first.
 
@@ -80,9 +93,7 @@ def _stacked(asked: Asked, deadline: float) -> Iterator[Relaxation]:
             now = Asked(change.situation, change.search)
 
 
-def _nothing_legal(
-    asked: Asked, candidates: Candidates, deadline: float
-) -> tuple[str, tuple[Relaxation, ...]]:
+def _nothing_legal(asked: Asked, candidates: Counted, deadline: float) -> tuple[str, tuple[Relaxation, ...]]:
     """Every mesh breaks a rule: name the rules, and the nearest batches where the batch is what does not divide."""
     situation = asked.situation
     rules = ", ".join(

@@ -78,6 +78,20 @@ class Asked:
             return
         yield Change("hardware", f"devices={count}", changed, self.search, "devices")
 
+    def nodes(self, factor: int) -> Iterator[Change]:
+        """So many times the nodes of every device group."""
+        cluster = self.situation.cluster
+        groups = tuple(group.with_devices(group.num_devices * factor) for group in cluster.groups)
+        most = cluster.tiers[-1].devices_per_domain * factor
+        outer = cluster.tiers[-1].model_copy(update={"devices_per_domain": most})
+        larger = cluster.model_copy(update={"groups": groups, "tiers": (*cluster.tiers[:-1], outer)})
+        try:
+            changed = situate(self.situation.model, larger, self.situation.job_request)
+        except BadInput:
+            return
+        name = f"{factor} times the nodes of every group ({larger.num_devices} devices)"
+        yield Change("hardware", name, changed, self.search, "devices")
+
     def device(self, device: DeviceSpec) -> Iterator[Change]:
         """Another device in the same places."""
         cluster = self.situation.cluster
@@ -150,9 +164,11 @@ def _shorter(asked: Asked) -> Iterator[Change]:
 def _hardware(asked: Asked) -> Iterator[Change]:
     """More devices of the same kind, then larger ones in their places."""
     cluster = asked.situation.cluster
-    if len(cluster.groups) == 1:
-        for factor in DEVICE_FACTORS:
+    for factor in DEVICE_FACTORS:
+        if len(cluster.groups) == 1:
             yield from asked.devices(cluster.num_devices * factor)
+        else:
+            yield from asked.nodes(factor)
     yield from (change for device in larger_devices(asked.situation) for change in asked.device(device))
 
 

@@ -13,8 +13,9 @@ from cost_models.engines import even_stages
 from cost_models.mesh import MeshBatch
 from cost_models.specs.offload import NO_OFFLOAD
 from cost_models.specs.recompute import ALL_LAYERS, Recompute
+from cost_models.specs.strategy import StrategyRequest, divisors
 from planner.candidates import enumerate_candidates, strategy_of
-from planner.evaluate import Context, predict
+from planner.evaluate import Context, evaluate_many, predict
 from planner.plan import Prediction
 from planner.request import SearchRequest
 from planner.restrictions import Restrictions, read_restrictions
@@ -47,14 +48,37 @@ def leanest(situation: Situation, search: SearchRequest, deadline: float = float
     None where nothing is legal. Past `deadline` (of time.monotonic) the layouts priced so far decide, one at least.
     """
     context = Context.of(situation, allow_at_risk=search.allow_at_risk)
-    predictions: list[Prediction] = []
+    predictions = _on_groups(situation, search) if situation.cluster.is_mixed else []
     for restrictions in (_lean(situation, search), read_restrictions(search.pins, search.bans)):
-        if not predictions:
+        if not predictions and not situation.cluster.is_mixed:
             predictions = _predictions(context, restrictions, deadline)
     fitting = [p for p in predictions if p.verdict == "fits"]
     if fitting:
         return min(fitting, key=lambda p: p.step_s)
     return min(predictions, key=lambda p: p.memory.device_used_bytes, default=None)
+
+
+def _on_groups(situation: Situation, search: SearchRequest) -> list[Prediction]:
+    """Layouts of a cluster of several device groups, placed as the engine does: every tp and pp, all recomputed."""
+    restrictions = read_restrictions(search.pins, search.bans)
+    devices, domain = situation.cluster.num_devices, situation.cluster.tiers[0].devices_per_domain
+    full = restrictions.may_recompute_fully or restrictions.all_recomputed
+    requests = [
+        StrategyRequest(tp=tp, pp=pp, mbs=1, recompute="full" if full else None)
+        for pp in divisors(devices)
+        for tp in divisors(devices)
+        if tp <= domain and pp <= situation.model.num_blocks and devices % (tp * pp) == 0
+    ]
+    found = evaluate_many(situation, requests)
+    return [
+        each
+        for each in found
+        if isinstance(each, Prediction)
+        and all(
+            restrictions.takes(key, getattr(each.strategy, key))
+            for key in ("tp", "pp", "cp", "dp", "mbs", "zero")
+        )
+    ]
 
 
 def _lean(situation: Situation, search: SearchRequest) -> Restrictions:

@@ -7,7 +7,10 @@ import pytest
 from planner.make_plan import make_plan
 from planner.relax import leanest
 from planner.relax.answer import KINDS
-from planner.request import SearchRequest
+from planner.relax.changes import Asked
+from planner.relax.hopeless import is_hopeless
+from planner.request import SearchRequest, SpecCluster
+from planner.situation import resolve_cluster, situate
 
 
 def test_changes_are_ordered_by_what_they_cost_and_name_the_peak_they_lead_to(make_situation):
@@ -43,3 +46,24 @@ def test_a_deadline_leaves_the_arithmetic(make_situation, left_s):
     assert found.verdict == "does_not_fit"
     # 405.9e9 parameters of at least 2 + 4 + 12 bytes over 8 devices: 405.9e9 x 18 / 8 = 913e9.
     assert found.memory.device_used_bytes > 8e11
+
+
+def test_several_device_groups_are_short_on_a_stage_and_helped_by_more_nodes(make_situation):
+    # 70.6e9 parameters of 18 bytes over 4 + 4 devices of 80e9 and 40e9 bytes: 1,270e9 of 480e9.
+    groups = [
+        {"name": name, "device": device, "nodes": 1, "devices_per_node": 4}
+        for name, device in (("large", "a100-sxm-80gb"), ("small", "a100-sxm-40gb"))
+    ]
+    tiers = [
+        {"name": "nvlink", "devices_per_domain": 4, "bytes_per_s": 300e9, "latency_s": 1e-6},
+        {"name": "infiniband", "bytes_per_s": 25e9, "latency_s": 5e-6},
+    ]
+    one = make_situation("llama-3.1-70b", "dgx-a100", 8, seq_len=4096, global_batch=64)
+    cluster = resolve_cluster(SpecCluster(spec={"name": "two", "groups": groups, "tiers": tiers}))
+    asked = Asked(situate(one.model, cluster, one.job_request), SearchRequest(pins={"offload": "none"}))
+    found = leanest(asked.situation, asked.search)
+    assert found.verdict == "does_not_fit"
+    (more,) = asked.nodes(4)
+    assert more.situation.cluster.num_devices == 32
+    assert not is_hopeless(more, found)
+    assert leanest(more.situation, more.search).memory.device_used_bytes < found.memory.device_used_bytes
