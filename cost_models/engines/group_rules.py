@@ -156,23 +156,30 @@ def _legal_counts(cluster: ClusterSpec, pools: tuple[Pool, ...], ranks: int) -> 
 def stage_groups(facts: Facts, request: StrategyRequest) -> tuple[str, ...]:
     """Groups of every pipeline rank: as stated, or all groups in the order of the cluster.
 
-    Where nothing is stated the pipeline passes through the groups if pp ranks of equal size make each of them up, and
-    else all groups share all ranks; groups whose devices do not compute in the job's precision are left out.
+    Groups stated once each without ranks get as many as their devices make. Where nothing is stated the pipeline passes
+    through the groups if pp ranks of equal size make each of them up, and else all groups share all ranks; groups whose
+    devices do not compute in the job's precision are left out.
     """
-    cluster = facts.cluster
+    cluster, pp = facts.cluster, request.pp or 1
     if request.groups is not None:
-        names = cluster.group_names
-        return (
-            tuple(full_names(text, names) for text in request.groups) if cluster.is_mixed else request.groups
-        )
+        if not cluster.is_mixed:
+            return request.groups
+        stated = tuple(full_names(text, cluster.group_names) for text in request.groups)
+        bare = len(stated) != pp and len(set(stated)) == len(stated)
+        return (_spread(cluster, stated, pp) if bare else stated) or stated
     if not cluster.is_mixed:
         return ()
-    pp, names = request.pp or 1, usable_groups(cluster, facts.job.precision.value)
-    sizes = [devices_of(cluster, (name,)) for name in names]
+    usable = usable_groups(cluster, facts.job.precision.value)
+    return _spread(cluster, usable, pp) or (SHARED.join(usable),) * pp
+
+
+def _spread(cluster: ClusterSpec, pools: tuple[str, ...], pp: int) -> tuple[str, ...]:
+    """Ranks over pools in their order, each with as many as its devices make; none where they do not go in whole."""
+    sizes = [devices_of(cluster, text.split(SHARED)) for text in pools]
     ranks, left = divmod(sum(sizes), pp)
-    if not left and all(size % ranks == 0 for size in sizes):
-        return tuple(name for name, size in zip(names, sizes, strict=True) for _ in range(size // ranks))
-    return (SHARED.join(names),) * pp
+    if left or any(size % ranks for size in sizes):
+        return ()
+    return tuple(text for text, size in zip(pools, sizes, strict=True) for _ in range(size // ranks))
 
 
 def devices_in_use(cluster: ClusterSpec, groups: tuple[str, ...]) -> int:

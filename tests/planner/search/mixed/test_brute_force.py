@@ -182,10 +182,9 @@ def check(seed: int) -> str:
     return "several" if len(set(groups)) > 1 else "shared" if "/" in groups[0] else "one"
 
 
-@pytest.mark.parametrize("first", range(0, 12, 4))
-def test_plans_equal_brute_force(first):
-    kinds = [check(seed) for seed in range(first, first + 4)]
-    assert kinds
+@pytest.mark.parametrize("seed", [4, 8, 12, 14, 22, 25, 37, 39])
+def test_plans_equal_brute_force(seed):
+    assert check(seed) in ("infeasible", "one", "several", "shared")
 
 
 @pytest.mark.matrix
