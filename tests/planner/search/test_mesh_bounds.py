@@ -21,6 +21,13 @@ CASES = [
     ("llama-3.1-70b", "dgx-h100", 64, {"seq_len": 8192, "global_batch": 512}),
     ("llama-3.1-8b", "dgx-a100-40", 16, {"seq_len": 8192, "global_batch": 48, "engine": "torch"}),
     ("mixtral-8x7b", "dgx-h100", 32, {"seq_len": 4096, "global_batch": 96}),
+    ("mixtral-8x7b", "dgx-h100", 32, {"seq_len": 4096, "global_batch": 128, "engine": "torchtitan@0.3"}),
+    (
+        "mixtral-8x7b",
+        "dgx-h100",
+        32,
+        {"seq_len": 4096, "global_batch": 128, "options": {"engine.ep_overlap": True}},
+    ),
     ("deepseek-v3", "dgx-h800", 512, {"seq_len": 4096, "global_batch": 1920}),
     ("nemotron-h-8b", "dgx-h100", 16, {"seq_len": 8192, "global_batch": 64}),
     ("t5-3b", "dgx-a100", 8, {"seq_len": 512, "global_batch": 64, "engine": "torch"}),
