@@ -132,12 +132,14 @@ class Pricer:
         backward[_DATA] += self._beside(
             states.backward_gather_s, work.backward_parts_s[0], policy.micro_overlap_backward
         )
+        backward[0] += states.accumulate_s
         gathered = np.where(self.engine.shards_by_unit & (meshes.zero >= 2), 0.0, states.gathered_bytes)
         return replace(
             work,
             forward_parts_s=forward,
             backward_parts_s=backward,
             spared_parts_s=spared,
+            weight_s=work.weight_s + states.accumulate_s,
             transient_bytes=work.transient_bytes + gathered + _waiting(states, work.saved_bytes),
             full_transient_bytes=work.full_transient_bytes
             + gathered

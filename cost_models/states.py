@@ -11,7 +11,7 @@ from cost_models.host import host_rates
 from cost_models.mesh import MeshBatch
 from cost_models.operators.base import Collective, ParameterGroup, Style
 from cost_models.operators.frozen import groups_of
-from cost_models.roofline import Efficiency, optimizer_seconds
+from cost_models.roofline import Efficiency, memory_seconds, optimizer_seconds
 from cost_models.rows import RowLayer, Rows
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.job import Job
@@ -36,6 +36,7 @@ class RowStates:
     load_bytes: Array  # (rows, B) beside the states while a checkpoint is loaded
     forward_gather_s: Array  # per micro-batch, from the host where parameters are offloaded
     backward_gather_s: Array  # per micro-batch, gradient reduction included
+    accumulate_s: Array  # per micro-batch, adding its gradients to those before where no product does it
     units: UnitBytes  # what comes and goes with a row of engines that shard by unit; zeros for the others
 
 
@@ -234,8 +235,15 @@ class StatePricer:
             *self._on_device(built),
             forward,
             backward,
+            self._accumulate_s(np.stack([row.trained for row in rows]), meshes),
             UnitBytes(*np.stack([row.unit for row in rows], axis=1)),
         )
+
+    def _accumulate_s(self, trained: Array, meshes: MeshBatch) -> Array:
+        """Seconds in which a micro-batch's gradients are added to those before, (rows, B); a step of one has none."""
+        each = self._engine.accumulation_bytes(self._job)
+        several = (meshes.micro_batches(self._job.global_batch) > 1) & (meshes.zero < 2)
+        return memory_seconds(trained * each * several, self._device, self._efficiency)
 
     def _on_device(self, built: Array) -> tuple[Array, Array]:
         """Bytes (rows, B) on the device while the model is built, and beside the states while it is loaded."""

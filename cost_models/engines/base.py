@@ -196,6 +196,11 @@ class Engine(ABC):
         """Whether logits stay to the end of the last stage's backward."""
         return False
 
+    def accumulation_bytes(self, job: Job) -> float:
+        """Bytes that adding one element's gradient to those of earlier micro-batches moves, where no product does it:
+        the new one and the sum are read, the sum is written."""
+        return 0.0
+
     def instants(self, rows: RowInstants, meshes: MeshBatch) -> RowInstants:
         """What lives beside states and activations; engines add buffers and units that outlive their row."""
         return rows

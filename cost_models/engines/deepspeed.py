@@ -141,6 +141,10 @@ class DeepSpeed(TorchFamily):
         summed = self._local_gradient(job) > narrow
         return narrow if summed and not self.zero_settings.immediate_grad_update else 0.0
 
+    def accumulation_bytes(self, job: Job) -> float:
+        """The new gradient in the compute dtype, and the sum as it is kept."""
+        return job.precision.activation_bytes + 2.0 * self._local_gradient(job)
+
     def _local_gradient(self, job: Job) -> float:
         """Bytes of a stored gradient: the compute dtype, or fp32 accumulation (data_types.grad_accum_dtype)."""
         return max(job.precision.activation_bytes, DTYPE_BYTES[self.settings.grad_dtype])

@@ -192,6 +192,12 @@ class Megatron(Engine):
         scatters = self.settings.scatter_gather_p2p and (meshes.sp == 0)
         return np.where(scatters, meshes.tp, 1).astype(float)
 
+    def accumulation_bytes(self, job: Job) -> float:
+        """Nothing where the product adds to the main gradient itself; else the new gradient and the sum."""
+        if self.settings.gradient_accumulation_fusion:
+            return 0.0
+        return job.precision.activation_bytes + 2.0 * DTYPE_BYTES[self.settings.grad_dtype]
+
     def overlap(self) -> OverlapPolicy:
         """[Empirical] typical shares hidden by Megatron's options; refitted by `calibrate`."""
         options = self.settings

@@ -44,6 +44,10 @@ class TorchFamily(Engine):
     copies_in_step: ClassVar[bool] = True
     """Whether the optimizer makes one more copy of its shard, as foreach optimizers do and fused ones do not."""
 
+    def accumulation_bytes(self, job: Job) -> float:
+        """The new gradient comes in the compute dtype; the sum has its own."""
+        return job.precision.activation_bytes + 2.0 * self._gradient_bytes()
+
     @property
     def settings(self) -> TorchOptions:
         """The typed options."""

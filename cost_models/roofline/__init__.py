@@ -17,7 +17,13 @@ from cost_models.roofline.generations import (
     load_uncertainty,
 )
 from cost_models.roofline.kernel_table import KernelTable, RowGroup, stack_kernels
-from cost_models.roofline.price import gemm_efficiency, kernel_seconds, optimizer_seconds, precision_of
+from cost_models.roofline.price import (
+    gemm_efficiency,
+    kernel_seconds,
+    memory_seconds,
+    optimizer_seconds,
+    precision_of,
+)
 
 __all__ = [
     "AttentionCurve",
@@ -35,6 +41,7 @@ __all__ = [
     "load_efficiency",
     "load_generation",
     "load_uncertainty",
+    "memory_seconds",
     "optimizer_seconds",
     "precision_of",
     "read_efficiency",

@@ -100,6 +100,12 @@ def optimizer_seconds(
     return np.where(moved > 0.0, busy, 0.0)
 
 
+def memory_seconds(moved: Num, device: DeviceSpec, efficiency: Efficiency) -> Array:
+    """Seconds of traffic without a kernel of its own, as of passes fused over many tensors."""
+    rate = device.memory_bytes_per_s.value * min(1.0, efficiency.memory * efficiency.scale.memory)
+    return np.asarray(moved, dtype=float) / rate
+
+
 def precision_of(kind: KernelKind, fp32: bool, precision: str) -> str:
     """The precision a kernel really runs in under a job precision."""
     if fp32:

@@ -57,6 +57,7 @@ _BRIDGE_FP8: Final[Options] = {"engine.fp8_param_gather": True}
 """Bridge's fp8 recipes: parameters are fp8 themselves; transposed copies live for an iteration
 (fp8_param_gather, disable_parameter_transpose_cache)."""
 
+GRAPHS: Final = "bridge-2026-graphs"
 EAGER: Final = "bridge-eager"
 """Generation of mixtures in Megatron-Bridge whose row names neither CUDA graphs nor a fused dispatcher."""
 
@@ -68,14 +69,18 @@ _MEGATRON_2022: Final[Options] = {
 }
 """Megatron-LM before FlashAttention: scores materialised in a fused softmax, gradients reduced after backward."""
 
+_MEGATRON_FUSED: Final[Options] = {**_MEGATRON_2022, "engine.gradient_accumulation_fusion": True}
+"""The same from the spring of 2022 on, when products began to add weight gradients up."""
+
 _FLASH2: Final[Options] = {"engine.attention": "flash2"}
 
 _INTERNEVO: Final[Options] = {
-    **_FLASH2,
+    "engine.gradient_accumulation_fusion": False,
     "engine.grad_dtype": "bf16",
     "engine.overlap_param_gather": False,
 }
-"""InternEvo reduces gradients in the dtype of its parameters, and sends parameters round after the step."""
+"""InternEvo runs FlashAttention 2, on A100 the fastest, reduces gradients in the dtype of its parameters, and sends
+parameters round after the step."""
 
 _FOUNDRY: Final[Options] = {**_FLASH2, "engine.compile": True, "engine.fused_cross_entropy": True}
 """llm-foundry 2023: FlashAttention 1 and 2 with their fused cross entropy, low-precision norms."""
@@ -100,7 +105,7 @@ FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
         "Megatron-DeepSpeed",
         Framework("deepspeed", _MEGATRON_DEEPSPEED, generation="megatron-deepspeed-2022"),
     ),
-    ("Megatron-LM 2022", Framework("megatron", _MEGATRON_2022, generation="megatron-2022")),
+    ("Megatron-LM 2022", Framework("megatron", _MEGATRON_FUSED, generation="megatron-2022")),
     ("Megatron-LM 2021", Framework("megatron", _MEGATRON_2022, generation="megatron-2022")),
     ("Megatron-Core CI", Framework("megatron", _NO_OVERLAP, generation="megatron-2025")),
     ("NeMo 24", Framework("megatron", _BRIDGE, generation="nemo-2024")),
@@ -188,7 +193,7 @@ def options_of(run: Run, framework: Framework) -> dict[str, Scalar]:
     notes, hint = run.text("notes"), run.text("recompute_hint")
     words = f"{notes}; {hint}"
     if framework.engine == "megatron":
-        if run.text("precision").lower().startswith("fp16"):
+        if run.text("precision").lower().startswith("fp16") and framework.generation != "megatron-2022":
             # fp16 runs of Megatron-LM predate FlashAttention
             options |= {**_MEGATRON_2022, "engine.generation": "megatron-2022"}
         if "fp32 grad" in words:
@@ -227,6 +232,8 @@ def _moe_options(run: Run, words: str) -> dict[str, Scalar]:
     lower = f"{words} {run.text('framework')}".lower()
     if "bridge" in lower and not any(word in lower for word in ("hybridep", "deepep", "cuda_graph", "nemo")):
         found["engine.generation"] = EAGER
+    if "cuda_graph=full_iteration" in lower:
+        found["engine.generation"] = GRAPHS
     for dispatcher in ("hybridep", "deepep"):
         if dispatcher in lower:
             found["job.moe_dispatcher"] = dispatcher

@@ -27,6 +27,7 @@ def write_calibration(found: Calibration) -> tuple[Path, ...]:
     root = profiles_root()
     written = [_write_scale(found, root, name) for name in (*_architectures(found), *UNSEEN)]
     generations = root / "calibration" / "generations.toml"
+    _forget(generations)
     _replace(generations, _factors(found))
     spread = root / "calibration" / "uncertainty.toml"
     spread.write_text(_spread_text(spreads_of(found), found), encoding="utf-8")
@@ -42,8 +43,8 @@ def constants(found: Calibration, architecture: str) -> Mapping[str, float]:
     }
     narrow = known.get(("architecture", architecture, "narrow"), 1.0)
     scale["narrow"] = scale["matmul"] * narrow
-    flash2 = known.get(("architecture", architecture, "flash2"))
-    return scale if flash2 is None else {**scale, "flash2": flash2}
+    own = {name: known.get(("architecture", architecture, name)) for name in ("flash2", "convolution")}
+    return scale | {name: value for name, value in own.items() if value is not None}
 
 
 def _write_scale(found: Calibration, root: Path, architecture: str) -> Path:
@@ -96,6 +97,13 @@ def _seen(cases: Sequence[Case]) -> str:
 
 def _line(name: str, value: float, unit: str, source: str) -> str:
     return f'{name} = {{ value = {value:.{DIGITS}g}, unit = "{unit}", kind = "fitted", source = "{source}" }}'
+
+
+def _forget(path: Path) -> None:
+    """Take out the lines that an earlier fit wrote."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if 'kind = "fitted"' not in line]
+    path.write_text("".join(kept), encoding="utf-8")
 
 
 def _replace(path: Path, sections: Mapping[str, Section]) -> None:
