@@ -11,6 +11,7 @@ SHELL := /bin/bash
 
 PYTHON ?=
 VENV := .venv
+FRAMEWORKS := .venv-frameworks
 BIN := $(VENV)/bin
 WHEELS := $(VENV)/wheels
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -23,7 +24,7 @@ MODEL_B := --model deepseek-v3 --cluster dgx-h800:2048 --seq-len 4096 --global-b
 DEMO_A := planner plan $(MODEL_A) --precision bf16 --engine megatron
 DEMO_B := planner plan $(MODEL_B) --precision bf16 --engine megatron
 
-.PHONY: help demo test lint docs bench matrix gpucheck accuracy coverage oracle calibrate clean
+.PHONY: help demo test lint docs bench matrix frameworks gpucheck accuracy coverage oracle calibrate clean
 
 help:
 	@echo "make demo   set up the core and plan two well-known models"
@@ -31,6 +32,7 @@ help:
 	@echo "make lint   the same without the tests"
 	@echo "make bench  speed measurements; wants an idle machine"
 	@echo "make matrix     every layout beside one process; writes docs/executor_equality.md"
+	@echo "make frameworks exported settings through the frameworks' own parsers (1.5 GB beside .venv)"
 	@echo "make gpucheck   plans of one GPU beside their predictions, about eight minutes"
 	@echo "make accuracy   predict the published runs; writes docs/accuracy.md, docs/collectives.md"
 	@echo "make coverage   read every counted config and write docs/model_coverage.md"
@@ -43,7 +45,7 @@ demo: $(VENV)/.stamp-core
 	@echo; echo "\$$ $(DEMO_B)"; $(BIN)/$(DEMO_B)
 
 test: lint docs
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not bench and not matrix" -q
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not bench and not matrix and not frameworks" -q
 
 lint: $(VENV)/.stamp-test
 	$(BIN)/ruff check $(SOURCES)
@@ -61,6 +63,18 @@ bench: $(VENV)/.stamp-test
 matrix: $(VENV)/.stamp-test
 	$(BIN)/python -m pytest -m matrix -q
 	$(BIN)/python -m tests.planner.executor.equality docs/executor_equality.md
+
+# The frameworks declare other Pythons and torches than they need here: without dependencies, beside .venv's own packages.
+frameworks: $(FRAMEWORKS)/.stamp
+	$(BIN)/python -m pytest -m frameworks -q
+
+$(FRAMEWORKS)/.stamp: tests/frameworks/constraints.txt | $(VENV)/.stamp-test
+	$(BIN)/python -m venv $(FRAMEWORKS)
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_paths()['purelib'])" \
+	  > "$$($(FRAMEWORKS)/bin/python -c "import sysconfig; print(sysconfig.get_paths()['purelib'])")/beside.pth"
+	$(FRAMEWORKS)/bin/pip --disable-pip-version-check install --quiet --ignore-requires-python --no-deps \
+	  --requirement tests/frameworks/constraints.txt
+	touch $@
 
 # Needs torch for the GPU, which .venv is not set up with: whatever python is at hand may run it.
 gpucheck:
@@ -80,7 +94,7 @@ calibrate: $(VENV)/.stamp-test
 	$(BIN)/python -m planner.validation --write
 
 clean:
-	rm -rf $(VENV) build dist .*_cache .hypothesis
+	rm -rf $(VENV) $(FRAMEWORKS) build dist .*_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------- set-up

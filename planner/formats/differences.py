@@ -94,19 +94,20 @@ def option_losses(ours: Situation, theirs: Situation, strategy: Strategy) -> tup
     )
 
 
-def read_back_losses(run: PlannedRun, read: Callable[[Beside], Settings]) -> tuple[str, ...]:
+def read_back_losses(
+    run: PlannedRun, read: Callable[[Beside], Settings], elsewhere: tuple[str, ...] = ()
+) -> tuple[str, ...]:
     """What settings of a given model mean otherwise than the plan: its strategy's knobs, then options.
 
-    Recompute is said beside such settings (gradient_checkpointing), so it is taken from the plan.
+    Knobs that are said `elsewhere` (in the Trainer's arguments) are taken from the plan.
     """
     ours, plan = run.situation, run.strategy
     job = {"seq_len": ours.job_request.seq_len, "global_batch": ours.job.global_batch}
     settings = read(Beside(ours.cluster.num_devices, ours.model, job, ours.job.engine_version))
     theirs = situate(ours.model, ours.cluster, _without_adapters(settings.job))
     adapters = str(settings.job.options.get("job.trainable", "all"))
-    stated = settings.strategy.model_copy(
-        update={"recompute": settings.strategy.recompute or plan.recompute.text()}
-    )
+    said = {key: value for key, value in plan.to_json().items() if key in elsewhere}
+    stated = settings.strategy.model_copy(update=said)
     meant = evaluate(theirs, stated).strategy.to_json()
     knobs = tuple(
         f"{key}={_word(value)} is not said by the settings, which mean {_word(meant[key])}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-IGNORED_FOLDERS = {".venv", "node_modules", "build", "dist", ".git"}
+IGNORED_FOLDERS = {".venv", ".venv-frameworks", "node_modules", "build", "dist", ".git"}
 
 
 def markdown_files() -> list[Path]:

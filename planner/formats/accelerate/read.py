@@ -81,7 +81,7 @@ def read_accelerate(text: str, beside: Beside) -> Settings:
     strategy = _fsdp(keys, dp) if kind == "FSDP" else {"zero": 0}
     engine = str(strategy.pop("engine", "ddp" if not _is_split(axes) else "torch"))
     micro, batch = batch_of(
-        (0, keys.whole("gradient_accumulation_steps"), 0),
+        (0, 0, 0),
         ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch"),
         dp,
         beside,

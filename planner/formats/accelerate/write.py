@@ -46,14 +46,14 @@ def write_accelerate(run: PlannedRun) -> Export:
         PROGRAM: program_text(run),
         LAUNCH: _launch(run),
     }
-    losses = read_back_losses(run, lambda beside: read_accelerate(text, beside))
+    losses = read_back_losses(run, lambda beside: read_accelerate(text, beside), ("recompute", "mbs"))
     return Export("accelerate", VERSION, files, LAUNCH, (*losses, *module_losses(run)))
 
 
 def config_of(run: PlannedRun) -> dict[str, Any]:
     """The YAML's keys."""
     nodes, each = run.nodes
-    strategy, job = run.strategy, run.job
+    job = run.job
     if job.precision not in PRECISIONS:
         raise BadInput(
             f"precision {job.precision.value} is not written for Accelerate; use bf16, fp16 or fp32"
@@ -66,7 +66,6 @@ def config_of(run: PlannedRun) -> dict[str, Any]:
         "num_machines": nodes,
         "num_processes": nodes * each,
         "machine_rank": 0,
-        "gradient_accumulation_steps": strategy.num_micro_batches(job.global_batch),
     }
     if sharded:
         found["fsdp_config"] = _fsdp(run)

@@ -40,7 +40,7 @@ def write_deepspeed(run: PlannedRun) -> Export:
         LAUNCH: _launch(run),
     }
     version = run.job.engine_version or VERSION
-    losses = read_back_losses(run, lambda beside: read_deepspeed(text, beside))
+    losses = read_back_losses(run, lambda beside: read_deepspeed(text, beside), ("recompute",))
     return Export("deepspeed", version, files, LAUNCH, (*losses, *module_losses(run)))
 
 

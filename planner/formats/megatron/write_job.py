@@ -43,11 +43,15 @@ def job_arguments(run: PlannedRun, *, adapters: bool = False) -> Raw:
     """
     job, options = run.job, cast(MegatronOptions, run.situation.engine.options)
     _refuse(job, adapters)
+    positions = learned_positions(run.model)
+    if 0 < positions < job.seq_len:
+        raise BadInput(
+            f"{run.model.name} has {positions} learned positions, sequences have {job.seq_len} tokens; use --seq-len "
+            f"{positions} or less"
+        )
     found: Raw = {
         "seq-length": str(job.seq_len),
-        "max-position-embeddings": str(
-            learned_positions(run.model) or max(job.seq_len, run.model.max_seq_len)
-        ),
+        "max-position-embeddings": str(positions or max(job.seq_len, run.model.max_seq_len)),
         "global-batch-size": str(job.global_batch),
         "optimizer": OPTIMIZERS[job.optimizer],
         "make-vocab-size-divisible-by": str(options.vocabulary_multiple),

@@ -5,7 +5,7 @@ from typing import Final
 from cost_models.specs.model import ModelSpec
 
 FLAVORS: Final = {
-    # (layers, hidden size, vocabulary, experts): module, flavor (torchtitan/models/*/__init__.py)
+    # (layers, hidden size, vocabulary, experts): module, flavor (torchtitan/models/*/config_registry.py)
     (32, 4096, 128_256, 0): ("llama3", "8B"),
     (80, 8192, 128_256, 0): ("llama3", "70B"),
     (126, 16384, 128_256, 0): ("llama3", "405B"),
@@ -13,12 +13,11 @@ FLAVORS: Final = {
     (27, 2048, 102_400, 64): ("deepseek_v3", "16B"),
     (28, 1024, 151_936, 0): ("qwen3", "0.6B"),
     (28, 2048, 151_936, 0): ("qwen3", "1.7B"),
-    (36, 2560, 151_936, 0): ("qwen3", "4B"),
-    (36, 4096, 151_936, 0): ("qwen3", "8B"),
     (40, 5120, 151_936, 0): ("qwen3", "14B"),
     (64, 5120, 151_936, 0): ("qwen3", "32B"),
     (48, 2048, 151_936, 128): ("qwen3", "30B-A3B"),
-    (94, 4096, 151_936, 128): ("qwen3", "235B-A22B"),
+    (24, 2880, 201_088, 32): ("gpt_oss", "20b"),
+    (36, 2880, 201_088, 128): ("gpt_oss", "120b"),
 }
 
 

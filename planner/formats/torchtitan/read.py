@@ -238,7 +238,7 @@ def _precision(keys: Keys) -> Precision:
 def _optimizer(keys: Keys) -> Optimizer:
     section = keys.inside("optimizer")
     section.ignore("lr", "eps", "beta1", "beta2", "weight_decay", "implementation", "early_step_in_backward")
-    name = section.text("name", "AdamW")
+    name = section.text("param_groups.0.optimizer_name", section.text("name", "AdamW"))
     if name.lower() not in OPTIMIZERS:
         raise BadInput(f"optimizer.name {name:.40} is not modelled; use Adam, AdamW or Muon")
     return OPTIMIZERS[name.lower()]

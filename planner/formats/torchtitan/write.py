@@ -85,9 +85,9 @@ def _training(run: PlannedRun) -> list[str]:
         "--training.steps 50",
         "--training.mixed_precision_param bfloat16",
         f"--training.mixed_precision_reduce {'bfloat16' if _options(run).grad_dtype == 'bf16' else 'float32'}",
-        f"--optimizer.name {OPTIMIZERS[job.optimizer]}",
+        f"--optimizer.param_groups.0.optimizer_name {OPTIMIZERS[job.optimizer]}",
     ]
-    if strategy.pp > 1:
+    if strategy.pp > 1 or strategy.ep > 1:  # 0.3 refuses its graphs with either
         lines.append("--training.disable_cuda_graphs")
     if strategy.offload == "parameters":
         lines.append("--training.enable_cpu_offload")

@@ -28,7 +28,8 @@ MODELS = {
 }
 
 
-def situation(model, cluster, devices, seq_len=4096, global_batch=256, **options):
+def situation(model, cluster, devices, global_batch=256, **options):
+    seq_len = 1024 if model.startswith("gpt2") else 4096
     job = JobRequest(seq_len=seq_len, global_batch=global_batch, options=options)
     return resolve(CatalogModel(name=model), PresetCluster(name=cluster, devices=devices), job)
 

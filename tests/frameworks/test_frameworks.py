@@ -1,0 +1,130 @@
+"""The frameworks' own parsers and validation take what is exported, and refuse what our rules refuse."""
+
+import json
+
+import pytest
+import yaml
+
+from cost_models.specs.strategy import parse_strategy
+from planner.evaluate import evaluate
+from planner.formats.accelerate.write import write_accelerate
+from planner.formats.deepspeed.write import write_deepspeed
+from planner.formats.export import PlannedRun
+from planner.formats.megatron.tokens import arguments_of_text
+from planner.formats.megatron.write import environment, write_megatron
+from planner.formats.shell import shell_words
+from planner.formats.torchtitan.write import write_torchtitan
+from tests.frameworks.ask import ask
+from tests.frameworks.plans import random_runs, situation
+
+pytestmark = pytest.mark.frameworks
+
+HUGGING_FACE = {"engine.modules": "transformers"}
+
+
+def megatron_case(run):
+    """Arguments as the script gives them; Transformer Engine is absent, whose fused rotary kernel is the default."""
+    raw = arguments_of_text(write_megatron(run).files["train.sh"].replace(' "$@"', ""))
+    words = ["--no-rope-fusion"] if "rotary-base" in raw else []
+    for name, value in raw.items():
+        words += [f"--{name}", *([] if value == "true" else value.split())]
+    return {"world": run.strategy.world_size, "environment": environment(run), "words": words}
+
+
+@pytest.mark.parametrize(
+    "model", ["llama-3.1-8b", "gpt2-large", "qwen3-30b-a3b", "deepseek-v2-lite", "mixtral-8x7b"]
+)
+def test_megatron(model):
+    runs = list(random_runs(situation(model, "megatron"), 1, 12))
+    assert len(runs) == 12
+    for run, verdict in zip(runs, ask("megatron", [megatron_case(run) for run in runs]), strict=True):
+        assert verdict["ok"], (run.strategy.text(), verdict)
+        assert verdict["dp"] == run.strategy.dp
+        assert tuple(verdict["layers"]) == run.strategy.stages
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"tensor-model-parallel-size": "3"}, "not divisible"),
+        ({"num-query-groups": "6", "tensor-model-parallel-size": "4"}, "num_query_groups"),
+        ({"pipeline-model-parallel-size": "4", "num-virtual-stages-per-pipeline-rank": "3"}, "divisible"),
+        ({"global-batch-size": "100"}, "divisible"),
+    ],
+)
+def test_megatron_refuses_what_is_wrong(changes, why):
+    of = situation("llama-3.1-8b", "megatron")
+    case = megatron_case(PlannedRun(of, evaluate(of, parse_strategy("tp=2")).strategy))
+    words = case["words"]
+    for name, value in changes.items():
+        if f"--{name}" in words:
+            words[words.index(f"--{name}") + 1] = value
+        else:
+            words += [f"--{name}", value]
+    (verdict,) = ask("megatron", [case])
+    assert not verdict["ok"]
+    assert why in verdict["error"]
+
+
+def test_deepspeed():
+    runs = list(random_runs(situation("llama-3.1-8b", "deepspeed", **HUGGING_FACE), 2, 12))
+    files = [write_deepspeed(run).files for run in runs]
+    cases = [
+        {
+            "world": run.strategy.dp * run.strategy.cp,
+            "config": json.loads(each["ds_config.json"]),
+            "arguments": json.loads(each["training_arguments.json"]),
+        }
+        for run, each in zip(runs, files, strict=True)
+    ]
+    for run, verdict in zip(runs, ask("deepspeed", cases), strict=True):
+        assert verdict["ok"], (run.strategy.text(), verdict)
+        assert verdict["stage"] == run.strategy.zero
+        assert verdict["batch"][:2] == [512, run.strategy.mbs]
+
+
+def test_deepspeed_refuses_what_is_wrong():
+    of = situation("llama-3.1-8b", "deepspeed", **HUGGING_FACE)
+    config = json.loads(
+        write_deepspeed(PlannedRun(of, evaluate(of, parse_strategy("zero=3")).strategy)).files[
+            "ds_config.json"
+        ]
+    )
+    wrong = [config | {"train_batch_size": 100}, config | {"zero_optimization": {"stage": 4}}]
+    wrong.append(config | {"fp16": {"enabled": True}})
+    verdicts = ask("deepspeed", [{"world": 64, "config": each, "arguments": {}} for each in wrong])
+    assert [verdict["ok"] for verdict in verdicts] == [False] * 3
+
+
+def test_accelerate():
+    runs = list(random_runs(situation("llama-3.1-8b", "fsdp2", **HUGGING_FACE), 3, 10))
+    texts = [write_accelerate(run).files["accelerate.yaml"] for run in runs]
+    verdicts = ask("accelerate", [{"world": 64, "text": text} for text in texts])
+    for run, verdict in zip(runs, verdicts, strict=True):
+        assert verdict["ok"], (run.strategy.text(), verdict)
+        assert (verdict["version"], verdict["reshard"]) == (2, run.strategy.zero == 3)
+    values = yaml.safe_load(texts[0])
+    wrong = [values | {"bogus": 1}, values | {"distributed_type": "FOO"}]
+    verdicts = ask("accelerate", [{"world": 64, "text": yaml.safe_dump(each)} for each in wrong])
+    assert [verdict["ok"] for verdict in verdicts] == [False, False]
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "qwen3-30b-a3b"])
+def test_torchtitan(model):
+    runs = list(random_runs(situation(model, "torchtitan"), 4, 8))
+    cases = [{"world": 64, "words": titan_words(run)} for run in runs]
+    for run, verdict in zip(runs, ask("torchtitan", cases), strict=True):
+        plan = run.strategy
+        assert verdict["ok"], (plan.text(), verdict)
+        wanted = {axis: getattr(plan, axis) for axis in ("dp_replicate", "dp_shard", "cp", "tp", "pp", "ep")}
+        assert verdict["dims"] == wanted
+    broken = [*cases[0]["words"]]
+    broken[broken.index("--parallelism.tensor_parallel_degree") + 1] = "3"
+    (verdict,) = ask("torchtitan", [{"world": 64, "words": broken}])
+    assert not verdict["ok"]
+
+
+def titan_words(run):
+    """Options as the script gives them, its defaults put in."""
+    words = shell_words(write_torchtitan(run).files["train.sh"])
+    return [word for word in words[words.index("--module") :] if word != "$@"]
