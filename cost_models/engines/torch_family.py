@@ -21,7 +21,7 @@ from cost_models.errors import InvalidJob
 from cost_models.mesh import MeshBatch
 from cost_models.operators.base import ParameterGroup, Style
 from cost_models.specs.cluster import ClusterSpec
-from cost_models.specs.job import Job
+from cost_models.specs.job import Job, Optimizer
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.offload import Offload
 from cost_models.units import Num
@@ -43,6 +43,10 @@ class TorchFamily(Engine):
     """Whether activations of experts keep their inputs alone and compute the function again in backward."""
     copies_in_step: ClassVar[bool] = True
     """Whether the optimizer makes one more copy of its shard, as foreach optimizers do and fused ones do not."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self.optimizer = job.optimizer
 
     def accumulation_bytes(self, job: Job) -> float:
         """The new gradient comes in the compute dtype; the sum has its own."""
@@ -120,11 +124,20 @@ class TorchFamily(Engine):
             )
 
     def instants(self, rows: RowInstants, meshes: MeshBatch) -> RowInstants:
-        """A row's own gradient where nothing else of the gradients stays."""
+        """A row's own gradient where nothing else of the gradients stays, and what steps a table.
+
+        A table is one parameter: beside its gradient stand two tensors of its size under AdamW (torch/optim/adam.py,
+        _single_tensor_adam: the root of the second moment, and the same corrected), none in the kernel of 8-bit Adam.
+        """
         if not self.steps_early:
             return rows
         own = np.where(meshes.zero >= 2, 0.0, self._gradient_bytes())
-        return replace(rows, gathered=rows.gathered + rows.trained * own)
+        gathered = rows.gathered + rows.trained * own
+        if self.optimizer is Optimizer.ADAMW:
+            edges = [0, -2, -1]
+            each = np.where(meshes.zero >= 2, 0.0, 2.0 * self._parameter_bytes())
+            gathered[edges] += rows.trained[edges] * each
+        return replace(rows, gathered=gathered)
 
     def _parameter_bytes(self) -> float:
         return DTYPE_BYTES[self.settings.param_dtype]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from cost_models.engines.base import RowInstants
 from cost_models.errors import IllegalStrategy, InvalidJob
 from cost_models.layer_walk import walk_layer
 from cost_models.operators import Activation, CrossEntropy
@@ -123,6 +124,17 @@ def test_stepping_in_backward_keeps_no_gradients(make_situation, make_mesh):
     assert (whole.by_cause["gradients"], less.by_cause["gradients"]) == (2 * 8_030_261_248, 0.0)
     block = 218_112_000 * 2  # 4096 x (4096 x 2 + 1024 x 2 + 14,336 x 3) + 2 x 4096 parameters
     assert whole.allocated_bytes - less.allocated_bytes <= 2 * 8_030_261_248 - block
+
+
+@pytest.mark.parametrize(("optimizer", "tensors"), [("adamw", 3), ("adam8bit", 1)])
+def test_a_table_steps_beside_its_gradient_and_temporaries(make_situation, make_mesh, optimizer, tensors):
+    """128,256 x 4096 bf16 values: the gradient, and two tensors of its size that 8-bit Adam's kernel does not make."""
+    options = {"engine.optimizer_impl": "in_backward", "engine.param_dtype": "bf16"}
+    job = {"engine": "torch", "optimizer": optimizer, "options": options}
+    of = make_situation("llama-3.1-8b", "dgx-h100", 1, seq_len=8192, global_batch=1, **job)
+    rows = RowInstants(*(np.zeros((3, 1)),) * 3, layers=(0, 1, 2), trained=np.full((3, 1), 525_336_576.0))
+    held = of.engine.instants(rows, make_mesh(of, "zero=0")).gathered
+    assert float(held[0, 0]) == tensors * 2 * 525_336_576
 
 
 def test_stepping_in_backward_takes_one_micro_batch(make_situation):
