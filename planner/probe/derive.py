@@ -1,8 +1,9 @@
 """The smallest run that shows what the plan's fullest stage holds and how long its layers take.
 
 Of all shapes on the devices given, and of all numbers of blocks, the probe is the one whose fullest device is nearest
-by cause: sum over causes of |probe - plan| / plan's peak. Bytes grow with the number of blocks in a straight line, so
-two prices give the best number; of probes within two percent of the nearest the one on the fewest devices is taken.
+by cause: sum over causes of |probe - plan| / plan's peak. Bytes grow with the number of blocks nearly in a straight
+line, so two prices give the best number; of probes within two percent of the nearest the one on the fewest devices is
+taken.
 """
 
 import math
@@ -80,11 +81,12 @@ def _of(situation: Situation, plan: Prediction, shape: Shape) -> Iterator[Probe]
     worst = plan.memory.worst_stage
     held = blocks_of(plan.strategy, worst)
     least = shape.vpp
-    points = [_priced(situation, plan, shape, held, blocks) for blocks in (least, 2 * least)]
+    whole = max(len(held) // least, 2) * least
+    points = [_priced(situation, plan, shape, held, blocks) for blocks in (least, whole)]
     if any(point is None for point in points):
         return
     first, second = (point[1] for point in points if point is not None)
-    blocks = _best_blocks(plan.memory.stages[worst], (first, second), least, MORE_BLOCKS * len(held))
+    blocks = _best_blocks(plan.memory.stages[worst], (first, second), (least, whole))
     for count in dict.fromkeys((blocks, blocks - least, len(held), least)):
         found = _priced(situation, plan, shape, held, max(count, least))
         if found is not None and found[1].fits:
@@ -148,16 +150,17 @@ def blocks_of(strategy: Strategy, rank: int) -> list[int]:
     return [block for stage in held for block in range(int(starts[stage]), int(starts[stage + 1]))]
 
 
-def _best_blocks(wanted: StageMemory, points: tuple[Prediction, Prediction], least: int, most: int) -> int:
-    """The number of blocks whose bytes, on the line through two prices, are nearest by cause."""
+def _best_blocks(wanted: StageMemory, points: tuple[Prediction, Prediction], counts: tuple[int, int]) -> int:
+    """The number of blocks whose bytes, on the line through the prices of two counts, are nearest by cause."""
     near, far = (_worst(point).by_cause for point in points)
+    least, whole = counts
 
     def distance(blocks: int) -> float:
-        share = blocks / least - 1.0
+        share = (blocks - least) / (whole - least)
         line = {cause: near[cause] + share * (far.get(cause, 0.0) - near[cause]) for cause in near}
         return apart(wanted.by_cause, line)
 
-    return min(range(least, max(most, least) + 1, least), key=distance)
+    return min(range(least, MORE_BLOCKS * whole + 1, least), key=distance)
 
 
 def apart(wanted: Mapping[str, float], found: Mapping[str, float]) -> float:
