@@ -1,13 +1,13 @@
 """Fill the absent keys of a strategy with an engine's defaults (design section 9, Strategy)."""
 
 from cost_models.engines.base import Engine
-from cost_models.engines.group_rules import REPLICA_ORDER, devices_in_use, stage_groups
+from cost_models.engines.group_rules import REPLICA_ORDER, devices_in_use, nearest_spreads, stage_groups
 from cost_models.engines.rules import Facts, nearest_worlds
 from cost_models.engines.stage_rules import even_stages
 from cost_models.errors import IllegalStrategy, Violation
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.offload import parse_offload
-from cost_models.specs.pools import SHARED
+from cost_models.specs.pools import SHARED, groups_text
 from cost_models.specs.recompute import parse_recompute
 from cost_models.specs.strategy import DEFAULT_ORDER, Strategy, StrategyRequest
 
@@ -56,5 +56,9 @@ def _data_parallel(facts: Facts, request: StrategyRequest, inner: int, groups: t
             f"{request.pp or 1} = {inner}"
         )
         nearest = nearest_worlds(devices, inner)
+        if groups:
+            detail = f"groups={groups_text(groups):.80}: {detail}"
+            degrees = (request.tp or 1) * (request.cp or 1)
+            nearest = nearest_spreads(facts.cluster, groups, degrees, request.pp or 1)
         raise IllegalStrategy((Violation("world_size", detail, nearest, "megatron/core/parallel_state.py"),))
     return devices // inner

@@ -182,6 +182,22 @@ def _spread(cluster: ClusterSpec, pools: tuple[str, ...], pp: int) -> tuple[str,
     return tuple(text for text, size in zip(pools, sizes, strict=True) for _ in range(size // ranks))
 
 
+def nearest_spreads(cluster: ClusterSpec, groups: tuple[str, ...], inner: int, pp: int) -> tuple[str, ...]:
+    """Ways to lay a pipeline over the groups of `groups`, each with a run of its own, with pp near to the wanted one.
+
+    A rank takes whole multiples of `inner` = tp x cp devices; where no such rank fits, the inner degrees that do.
+    """
+    names = [name for name in dict.fromkeys("/".join(groups).split(SHARED)) if name in cluster.group_names]
+    sizes = [devices_of(cluster, (name,)) for name in names]
+    common = divisors(int(np.gcd.reduce(sizes)))
+    ranks = [unit for unit in common if unit % inner == 0]
+    if not ranks:
+        return nearest_values("tp x cp", common, inner)
+    found = sorted({sum(sizes) // unit for unit in ranks}, key=lambda count: (abs(count - pp), count))[:2]
+    spreads = [_spread(cluster, tuple(names), count) for count in found]
+    return tuple(f"pp={len(spread)} groups={groups_text(spread)}" for spread in spreads)
+
+
 def devices_in_use(cluster: ClusterSpec, groups: tuple[str, ...]) -> int:
     """Devices of the groups that pipeline ranks lie on; of the whole cluster where nothing is said."""
     names = dict.fromkeys(name for text in groups for name in text.split(SHARED))
