@@ -247,7 +247,7 @@ class Engine(ABC):
             raise IllegalStrategy(broken)
 
 
-_ECHOES = {"layers_stages": "stages_count", "batch": "schedule"}
+_ECHOES = {"layers_stages": "stages_count", "batch": "schedule", "device_groups": "world_size"}
 """A broken rule and the one that then breaks for the same reason, with a misleading sentence."""
 
 
