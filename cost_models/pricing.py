@@ -33,12 +33,9 @@ _CAUSE_OF_AXIS = {
     Axis.ETP: TIME_CAUSES.index("ep_communication"),
 }
 _MEMORY = (
-    "saved_bytes",
-    "transient_bytes",
-    "full_saved_bytes",
-    "full_transient_bytes",
-    "boundary_bytes",
-    "halfway_bytes",
+    *("saved_bytes", "transient_bytes"),
+    *("full_saved_bytes", "full_transient_bytes"),
+    *("boundary_bytes", "halfway_bytes"),
 )
 """Fields of RowWork that `_memory` gives first, in order; the passes follow."""
 
