@@ -126,9 +126,8 @@ class Pricer:
         gather = self._beside(states.forward_gather_s, work.forward_parts_s[0], policy.micro_overlap)
         forward[_DATA] += gather
         spared[_DATA] += gather  # a recompute runs with the weights that the backward gathered
-        backward[_DATA] += self._beside(
-            states.backward_gather_s, work.backward_parts_s[0], policy.micro_overlap_backward
-        )
+        share = policy.micro_overlap_backward
+        backward[_DATA] += self._beside(states.backward_gather_s, work.backward_parts_s[0], share)
         backward[0] += states.accumulate_s
         gathered = np.where(self.engine.shards_by_unit & (meshes.zero >= 2), 0.0, states.gathered_bytes)
         return replace(
