@@ -116,7 +116,9 @@ def _wanted(situation: Situation, strategy: Strategy) -> Iterator[tuple[str, str
         changes = {1: "off", halved: "halved", 2 * now: "doubled"} | {1: "off"}
         yield from ((axis, name, value) for value, name in changes.items() if value != now and value <= most)
     space = situation.engine.space(situation.model, situation.job)
-    kinds = {"zero": space.zero, "schedule": space.schedules, "recompute": RECOMPUTE_KINDS}
+    able = {"none": True, "selective": any(space.scopes), "full": space.full_recompute}
+    recompute = tuple(kind for kind in RECOMPUTE_KINDS if able[kind])
+    kinds = {"zero": space.zero, "schedule": space.schedules, "recompute": recompute}
     for axis, values in kinds.items():
         yield from ((axis, "other", value) for value in values if value != value_of(strategy, axis))
 

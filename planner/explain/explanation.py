@@ -89,13 +89,15 @@ def explain(
     plan = evaluate(situation, strategy)
     axes = axis_costs(situation, search, plan, Budget.of(AXES_SHARE * max_seconds))
     rest = Budget.of((1.0 - AXES_SHARE) * max_seconds)
+    found = [other.prediction for axis in axes for other in axis.alternatives if other.prediction is not None]
+    known_s = min([plan.step_s, *(other.step_s for other in found if other.verdict == "fits")])
     return Explanation(
         plan,
         layout_facts(situation, plan.strategy),
         bindings(Context.of(situation), plan),
         axes,
         _runners_up(situation, plan, others),
-        sensitivities(situation, search, plan, rest),
+        sensitivities(situation, search, plan, known_s, rest),
     )
 
 

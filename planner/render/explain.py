@@ -41,7 +41,7 @@ def show_explanation(situation: Situation, found: Explanation) -> None:
     made = table("better hardware", "step", "less", "how", right=("step", "less"))
     for change in found.sensitivity:
         after = change.after_s
-        gain = "" if after is None else f"{1.0 - after / change.before_s:.1%}"
+        gain = "" if change.gain is None else f"{change.gain:.1%}"
         made.add_row(
             plain(change.name),
             "" if after is None else format_seconds(after),
