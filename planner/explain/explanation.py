@@ -58,6 +58,7 @@ class Explanation:
             "plan": self.plan.to_json(),
             "facts": self.facts.to_json(),
             "summary": self.summary(),
+            "faster": self.faster.strategy.to_json() if self.faster else None,
             "stages": [stage.to_json() for stage in self.stages],
             "axes": [axis.to_json() for axis in self.axes],
             "runners_up": [other.to_json() for other in self.runners_up],

@@ -28,7 +28,7 @@ def test_explain_answers_in_one_object_and_for_people(run: Any, plan_file: Path)
     told = run(f"explain {plan_file} --max-seconds 0 --json")
     assert told.code == 0, told.err
     found = json.loads(told.out)
-    assert set(found) == {"plan", "facts", "summary", "stages", "axes", "runners_up", "sensitivity"}
+    assert set(found) == {"plan", "facts", "summary", "faster", "stages", "axes", "runners_up", "sensitivity"}
     assert found["plan"]["strategy"]["tp"] <= 2
     assert len(found["runners_up"]) <= 2
     shown = run(f"explain {plan_file} --max-seconds 0")
