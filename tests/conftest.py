@@ -41,3 +41,11 @@ def make_mesh() -> Callable[[Situation, str], MeshBatch]:
         return batch_of([strategy], mesh_key(strategy))
 
     return make
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show the figures that benchmarks record (`record_property`)."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in getattr(report, "user_properties", ()):
+            shown = f"{value:.3g}" if isinstance(value, float) else value
+            terminalreporter.write_line(f"{report.nodeid}: {name} {shown}")

@@ -118,6 +118,21 @@ def test_a_router_that_keeps_groups_reaches_fewer_nodes(make_situation):
     assert kinds("mixtral-8x7b") is None and kinds("llama-3.1-8b") is None
 
 
+def test_the_hottest_rank_takes_its_load_and_a_capacity_caps_it(make_situation):
+    def exchanged(**options):
+        chosen = {f"job.{key}": value for key, value in options.items()}
+        found = predicted(make_situation, "ep=8", options=chosen)
+        return found.breakdown_s["ep_communication"], found.breakdown_s["compute"]
+
+    even, warm, hot = exchanged(), exchanged(moe_imbalance=1.25), exchanged(moe_imbalance=1.5)
+    # messages grow with the load, what an exchange takes beside them does not
+    assert hot[0] - even[0] == pytest.approx(2 * (warm[0] - even[0]), rel=1e-6)
+    assert even[0] < warm[0] and even[1] < warm[1] < hot[1]
+    # with a capacity every rank takes so many times the even share, whatever the router would have sent it
+    assert exchanged(moe_imbalance=1.5, moe_capacity_factor=1.0) == pytest.approx(even)
+    assert exchanged(moe_imbalance=1.5, moe_capacity_factor=1.25)[0] == pytest.approx(warm[0])
+
+
 def test_backward_prefetch_of_fsdp1(make_situation):
     steps = [
         predicted(

@@ -13,7 +13,12 @@ POINTS = [
     (ScheduleName.INTERLEAVED, 16, 2, 480),
     (ScheduleName.ZB_H1, 16, 1, 480),
     (ScheduleName.ZB_V, 16, 2, 240),
-    (ScheduleName.DUALPIPE_V, 16, 2, 120),  # DeepSeek-V3: 16 ranks, 2 chunks, 120 micro-batches, 7,680 operations
+    (
+        ScheduleName.DUALPIPE_V,
+        16,
+        2,
+        120,
+    ),  # DeepSeek-V3: 16 ranks, 2 chunks, 120 micro-batches, 7,680 operations
     (ScheduleName.DUALPIPE_V, 16, 2, 480),
     (ScheduleName.DUALPIPE, 16, 2, 240),
 ]
@@ -45,7 +50,7 @@ def test_one_instance_takes_under_2_ms(point):
 
 
 @pytest.mark.bench
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", POINTS, ids=lambda point: "-".join(map(str, point)))
 def test_an_instance_of_a_batch_takes_under_500_us(point, record_property):
     _, p, v, _ = point
     each_s = _best_s(simulate, *point, _uneven(p, v, 200)) / 200
