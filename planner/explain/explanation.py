@@ -10,7 +10,7 @@ from planner.explain.binding import StageBinding, bindings
 from planner.explain.differences import Difference, difference
 from planner.explain.facts import LayoutFacts, layout_facts
 from planner.explain.memory import use
-from planner.explain.pinned import Budget
+from planner.explain.pinned import COARSE_GAP, Budget
 from planner.explain.sensitivity import Sensitivity, sensitivities
 from planner.odds import probability_faster
 from planner.plan import Prediction
@@ -74,9 +74,23 @@ class Explanation:
             f"stage {slowest.stage} sets the pace, {share:.0%} of its time follows "
             f"{slowest.binding.replace('_', ' ')}; the fullest stage {use(self.plan)}"
         )
-        return text + (
-            f"; no room for one more block on {len(full)} of {len(self.stages)} stages" if full else ""
-        )
+        room = f"; no room for one more block on {len(full)} of {len(self.stages)} stages" if full else ""
+        return text + room + self._faster_text()
+
+    @property
+    def faster(self) -> Prediction | None:
+        """The fastest layout that was found on the way and surely fits, where it beats the plan by a percent."""
+        found = [other.prediction for axis in self.axes for other in axis.alternatives]
+        fitting = [p for p in found if p is not None and p.verdict == "fits"]
+        best = min(fitting, key=lambda p: p.step_s, default=None)
+        return best if best is not None and best.step_s < (1.0 - COARSE_GAP) * self.plan.step_s else None
+
+    def _faster_text(self) -> str:
+        better = self.faster
+        if better is None:
+            return ""
+        share = 1.0 - better.step_s / self.plan.step_s
+        return f"; a faster layout is known: {better.strategy.mesh_text()} takes {share:.1%} less"
 
 
 def explain(
