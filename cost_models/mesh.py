@@ -172,3 +172,13 @@ def batch_of(strategies: Iterable[Strategy], key: MeshKey) -> MeshBatch:
     ]
     columns = np.asarray(rows, dtype=np.int64).reshape(len(rows), 13).T
     return MeshBatch(key, *columns)
+
+
+def distinct_points(meshes: MeshBatch) -> tuple[MeshBatch, Int]:
+    """Distinct points of a batch and the point of every mesh; placement counts where pp lies inside ep."""
+    names = ["tp", "cp", "ep", "etp", "sp", "mbs"]
+    if meshes.key.order.index("pp") < meshes.key.order.index("ep"):
+        names.append("pp")
+    columns = np.stack([getattr(meshes, name) for name in names])
+    _, first, inverse = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+    return meshes.take(first), inverse.reshape(-1)

@@ -13,7 +13,7 @@ from cost_models.communication import Network, expert_groups, message_seconds, s
 from cost_models.engines import Engine
 from cost_models.host import host_rates
 from cost_models.layer_walk import LayerWalk, walk_layer
-from cost_models.mesh import Int, MeshBatch
+from cost_models.mesh import MeshBatch, distinct_points
 from cost_models.operators.base import Axis, Phase, Shard, Style
 from cost_models.overlap import exposed
 from cost_models.roofline import Efficiency, kernel_seconds, stack_kernels
@@ -99,7 +99,7 @@ class Pricer:
 
     def work(self, meshes: MeshBatch) -> RowWork:
         """Work of every row alone, without what parameter states add to it; arrays (…, rows, B)."""
-        points, inverse = _distinct(meshes)
+        points, inverse = distinct_points(meshes)
         style = self.style(meshes.key.cp_kind)
         return self._work(model_rows(self.model, self.job), points, style).take(inverse)
 
@@ -335,13 +335,3 @@ def _memory(walk: LayerWalk) -> tuple[Num, ...]:
 def _passes(work: RowWork, first: int, saved: Array) -> PassBytes:
     forward, backward = work.passes[first], work.passes[first + 1]
     return PassBytes(forward, backward, work.passes[4], work.boundary_bytes, saved)
-
-
-def _distinct(meshes: MeshBatch) -> tuple[MeshBatch, Int]:
-    """Distinct points of a batch and the point of every mesh; placement counts where pp lies inside ep."""
-    names = ["tp", "cp", "ep", "etp", "sp", "mbs"]
-    if meshes.key.order.index("pp") < meshes.key.order.index("ep"):
-        names.append("pp")
-    columns = np.stack([getattr(meshes, name) for name in names])
-    _, first, inverse = np.unique(columns, axis=1, return_index=True, return_inverse=True)
-    return meshes.take(first), inverse.reshape(-1)

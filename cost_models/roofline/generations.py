@@ -72,9 +72,14 @@ def tuned_generations() -> Mapping[str, bool]:
 
 def efficiency_of(device: DeviceSpec, generation: Generation) -> Efficiency:
     """Curves of a device's architecture under its factors and those of a generation."""
-    own = _generations().devices.get(device.name, DeviceFactors())
-    factors = (_ratio(own.matmul), _ratio(own.attention))
+    factors = device_factors(device.name)
     return under_factors(load_efficiency(device.architecture), device, factors, generation)
+
+
+def device_factors(name: str) -> tuple[float, float]:
+    """Ratios of a device's matrix products and attention over its architecture's curves; 1 for one not listed."""
+    own = _generations().devices.get(name, DeviceFactors())
+    return _ratio(own.matmul), _ratio(own.attention)
 
 
 def under_factors(

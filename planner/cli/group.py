@@ -30,6 +30,7 @@ COMMANDS = (
     "inspect",
     "catalog",
     "validate",
+    "calibrate",
 )
 DEBUG_VARIABLE = "PLANNER_DEBUG"
 MAX_LINE = 1000

@@ -1,5 +1,6 @@
 """Answers as people read them: rich tables and bars on standard output."""
 
+from planner.render.calibration import show_calibration
 from planner.render.check import show_checks
 from planner.render.facts import show_catalog, show_validation
 from planner.render.model import show_model
@@ -8,6 +9,7 @@ from planner.render.run import show_run, show_verification
 from planner.render.simulation import show_simulation
 
 __all__ = [
+    "show_calibration",
     "show_catalog",
     "show_checks",
     "show_evaluation",

@@ -88,9 +88,8 @@ def show_validation(report: Mapping[str, Any]) -> None:
     print_table(console, made, "Predicted against measured")
     tests = report.get("tests", {})
     scored = {"tests": tests.get("tests"), "tests inside": tests.get("inside")}
-    _show_values(
-        console, {"skipped": report["summary"].get("skipped"), **scored, **report.get("ranking", {})}
-    )
+    order = {key: value for key, value in report.get("ranking", {}).items() if not isinstance(value, Mapping)}
+    _show_values(console, {"skipped": report["summary"].get("skipped"), **scored, **order})
 
 
 def _show_values(console: Console, values: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ def write_calibration(found: Calibration) -> tuple[Path, ...]:
     written = [_write_scale(found, root, name) for name in (*_architectures(found), *UNSEEN)]
     generations = root / "calibration" / "generations.toml"
     _forget(generations)
-    _replace(generations, _factors(found))
+    replace_lines(generations, _factors(found))
     spread = root / "calibration" / "uncertainty.toml"
     spread.write_text(_spread_text(spreads_of(found), found), encoding="utf-8")
     return (*written, generations, spread)
@@ -52,9 +52,10 @@ def _write_scale(found: Calibration, root: Path, architecture: str) -> Path:
     rows = [left.case for left in found.rows if left.case.architecture == architecture]
     seen = _seen(rows) if rows else "no run of this architecture: what the fitted ones have in common"
     values = {
-        name: _line(name, value, "ratio", seen) for name, value in constants(found, architecture).items()
+        name: figure_line(name, value, "ratio", seen)
+        for name, value in constants(found, architecture).items()
     }
-    _replace(path, {"scale": values})
+    replace_lines(path, {"scale": values})
     return path
 
 
@@ -68,7 +69,7 @@ def _factors(found: Calibration) -> dict[str, Section]:
         rows = [left.case for left in found.rows if _owns(parameter, left.case)]
         unit = "s" if field.endswith("_s") else "ratio"
         for name in ULTRA if owner in ULTRA else (owner,):
-            sections.setdefault(f"{kind}s.{name}", {})[field] = _line(field, value, unit, _seen(rows))
+            sections.setdefault(f"{kind}s.{name}", {})[field] = figure_line(field, value, unit, _seen(rows))
     shared = known[COMMON, COMMON, "tuned"][1] if (COMMON, COMMON, "tuned") in known else 1.0
     for name, tuned in tuned_generations().items():
         own = known.get(("generation", name, "kernels"))
@@ -77,7 +78,9 @@ def _factors(found: Calibration) -> dict[str, Section]:
         rows = [left.case for left in found.rows if left.case.situation.generation.name == name]
         seen = _seen(rows) if rows else "no run of it: what the vendor's own runs have in common"
         value = (own[1] if own else 1.0) * (shared if tuned else 1.0)
-        sections.setdefault(f"generations.{name}", {})["kernels"] = _line("kernels", value, "ratio", seen)
+        sections.setdefault(f"generations.{name}", {})["kernels"] = figure_line(
+            "kernels", value, "ratio", seen
+        )
     return sections
 
 
@@ -95,7 +98,8 @@ def _seen(cases: Sequence[Case]) -> str:
     return f"{COMMAND}: {len(cases)} core rows of {', '.join(sources)}"
 
 
-def _line(name: str, value: float, unit: str, source: str) -> str:
+def figure_line(name: str, value: float, unit: str, source: str) -> str:
+    """One figure of a TOML file."""
     return f'{name} = {{ value = {value:.{DIGITS}g}, unit = "{unit}", kind = "fitted", source = "{source}" }}'
 
 
@@ -106,7 +110,7 @@ def _forget(path: Path) -> None:
     path.write_text("".join(kept), encoding="utf-8")
 
 
-def _replace(path: Path, sections: Mapping[str, Section]) -> None:
+def replace_lines(path: Path, sections: Mapping[str, Section]) -> None:
     """Set lines inside [sections] of a TOML file; sections that it lacks are added at the end."""
     text = path.read_text(encoding="utf-8")
     for section, lines in sections.items():
@@ -131,6 +135,6 @@ def _spread_text(spreads: Spreads, found: Calibration) -> str:
         "# Standard deviations of log(measured / predicted) step time; written by `make calibrate`.",
         f"fitted_architectures = [{architectures}]",
         f"fitted_generations = [{generations}]",
-        *(_line(name, value, "ratio", source) for name, value in spreads.figures.items()),
+        *(figure_line(name, value, "ratio", source) for name, value in spreads.figures.items()),
     ]
     return "\n".join(lines) + "\n"

@@ -1,0 +1,158 @@
+"""A user's own runs: few ratios over the constants at hand, written into a copy of the profiles if they help.
+
+A device's matrix products and attention, and all kernels of a software generation, each as it is now times a ratio that
+is expected to be 1. One run in five is not fitted to; where their error grows, nothing is written.
+"""
+
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from statistics import fmean
+from typing import Final
+
+from cost_models.errors import BadInput
+from cost_models.profiles import profiles_root
+from cost_models.roofline import Efficiency, Generation
+from cost_models.roofline.generations import device_factors, load_generation, under_factors
+from planner.validation.calibrate.solve import robust_solve
+from planner.validation.calibrate.write import figure_line, replace_lines
+from planner.validation.mapping import Case
+from planner.validation.predict import Outcome, predict_case
+
+LOG_SIGMA: Final = 0.15
+"""How far a cluster's own ratio is expected to be from 1: twice what published sources differ by."""
+
+ITERATIONS: Final = 3
+STEP: Final = 0.25
+FEWEST: Final = 3
+HELD_EVERY: Final = 5
+SLACK: Final = 0.002
+"""By how much the error of runs that were not fitted to may grow: the rounding of few runs."""
+
+Key = tuple[str, str, str]
+"""(devices or generations, name, field) of generations.toml."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCalibration:
+    """Ratios over the constants at hand, and mean |log(predicted / measured)| before and after."""
+
+    ratios: Mapping[Key, float]
+    fitted: int
+    held: int
+    errors: Mapping[str, float]
+
+    @property
+    def helps(self) -> bool:
+        """Whether runs that were not fitted to are predicted no worse."""
+        return self.errors["held_out_after"] <= self.errors["held_out_before"] + SLACK
+
+    def to_json(self) -> dict[str, object]:
+        """The answer of `planner calibrate --json`."""
+        return {
+            "written": self.helps,
+            "fitted_runs": self.fitted,
+            "held_out_runs": self.held,
+            "errors": dict(self.errors),
+            "ratios": {".".join(key): value for key, value in self.ratios.items()},
+        }
+
+
+def calibrate_own(outcomes: Sequence[Outcome]) -> OwnCalibration:
+    """Fit to the runs whose knobs are all stated; raises BadInput where they are too few."""
+    cases = sorted(
+        (o.case for o in outcomes if o.case and o.step_error is not None and not o.assumed),
+        key=lambda case: case.run.id,
+    )
+    if len(cases) < FEWEST:
+        raise BadInput(
+            f"{len(cases)} of {len(outcomes)} runs have a step time and all their knobs stated; give {FEWEST} or more"
+        )
+    held = [case for case in cases if _is_held(case)] if len(cases) >= HELD_EVERY else []
+    kept = [case for case in cases if case not in held] or cases
+    keys = sorted({key for case in kept for key in _touched(case)})
+    x = _fit(kept, keys)
+    ratios = {key: round(math.exp(LOG_SIGMA * value), 4) for key, value in zip(keys, x, strict=True)}
+    errors = {
+        "fitted_before": _mean_error(kept, {}),
+        "fitted_after": _mean_error(kept, ratios),
+        "held_out_before": _mean_error(held or kept, {}),
+        "held_out_after": _mean_error(held or kept, ratios),
+    }
+    return OwnCalibration(ratios, len(kept), len(held), errors)
+
+
+def write_own(found: OwnCalibration, folder: Path, runs: Sequence[Path]) -> Path:
+    """A copy of the profiles with the ratios in it; raises BadInput where the folder exists."""
+    if folder.exists():
+        raise BadInput(f"{folder} exists; name a folder that does not, or remove it")
+    shutil.copytree(profiles_root(), folder)
+    names = ", ".join(path.name for path in runs)[:200].replace('"', "'").replace("\\", "/")
+    source = f"planner calibrate: {found.fitted} runs of {names}"
+    sections: dict[str, dict[str, str]] = {}
+    for (kind, name, field), ratio in found.ratios.items():
+        value = ratio * _now(kind, name, field)
+        sections.setdefault(f"{kind}.{name}", {})[field] = figure_line(field, value, "ratio", source)
+    replace_lines(folder / "calibration" / "generations.toml", sections)
+    return folder
+
+
+def _fit(cases: Sequence[Case], keys: Sequence[Key]) -> list[float]:
+    x = [0.0] * len(keys)
+    for _ in range(ITERATIONS):
+        ratios = {key: math.exp(LOG_SIGMA * value) for key, value in zip(keys, x, strict=True)}
+        errors = [_log_error(case, ratios) for case in cases]
+        pairs = list(zip(cases, errors, strict=True))
+        slopes = [[_slope(case, key, ratios, error) for key in keys] for case, error in pairs]
+        x = robust_solve(slopes, errors, [1.0] * len(cases), x)
+    return x
+
+
+def _slope(case: Case, key: Key, ratios: Mapping[Key, float], error: float) -> float:
+    if key not in _touched(case):
+        return 0.0
+    moved = {**ratios, key: ratios[key] * math.exp(LOG_SIGMA * STEP)}
+    return (_log_error(case, moved) - error) / STEP
+
+
+def _log_error(case: Case, ratios: Mapping[Key, float]) -> float:
+    predicted = predict_case(case, _under(case, ratios)).step_s * case.stretch
+    return math.log(predicted / (case.run.step_s or math.nan))
+
+
+def _mean_error(cases: Sequence[Case], ratios: Mapping[Key, float]) -> float:
+    return fmean(abs(_log_error(case, ratios)) for case in cases)
+
+
+def _under(case: Case, ratios: Mapping[Key, float]) -> Efficiency:
+    """The curves at hand times the ratios of a case's device and generation."""
+    situation = case.situation
+    name, plain = situation.cluster.device.name, situation.efficiency
+    factors = (ratios.get(("devices", name, "matmul"), 1.0), ratios.get(("devices", name, "attention"), 1.0))
+    kernels = ratios.get(("generations", situation.generation.name, "kernels"), 1.0)
+    own = Generation(situation.generation.name, kernels, exchange_s=plain.exchange_s)
+    return replace(under_factors(plain, situation.cluster.device, factors, own), sustained=plain.sustained)
+
+
+def _touched(case: Case) -> tuple[Key, ...]:
+    name, generation = case.situation.cluster.device.name, case.situation.generation.name
+    return (
+        ("devices", name, "attention"),
+        ("devices", name, "matmul"),
+        ("generations", generation, "kernels"),
+    )
+
+
+def _now(kind: str, name: str, field: str) -> float:
+    """The constant as it is in the profiles."""
+    if kind == "generations":
+        return load_generation(name, "", "").kernels
+    return device_factors(name)[("matmul", "attention").index(field)]
+
+
+def _is_held(case: Case) -> bool:
+    """One run in five by a hash of its name, the same every time."""
+    return blake2b(case.run.id.encode(), digest_size=4).digest()[0] % HELD_EVERY == 0
