@@ -54,7 +54,8 @@ def _assignments(text: str) -> tuple[dict[str, str], str]:
                 if following is None:
                     raise BadInput(f"the array {found[1]} is never closed; add )")
                 value += " " + _bare(following)
-            value = value.strip("() \t")
+            variables[found[1]] = value.removeprefix("(").removesuffix(")").strip()
+            continue
         variables[found[1]] = value.strip("\"'")
     return variables, "\n".join(others)
 

@@ -22,6 +22,8 @@ class Accelerator:
     def __init__(self, world):
         self.num_processes = world
         self.multi_device = True
+        self.is_fsdp2 = True
+        self.distributed_type = None
 
 
 def verdict(case):

@@ -68,8 +68,15 @@ def grouped(args, config, world):
 def layers(args, config):
     """Layer c: layers of every pipeline rank and chunk, chunks of a rank outside."""
     chunks = args.virtual_pipeline_model_parallel_size or 1
+    layout = getattr(config, "pipeline_model_parallel_layout", None)
+
+    def count(rank, stage):
+        if layout is not None:  # the function below asks it for the rank of this process
+            return layout.get_num_layers_to_build(vp_stage=stage, pp_rank=rank)
+        return get_num_layers_to_build(config, vp_stage=stage, pp_rank=rank)
+
     return [
-        get_num_layers_to_build(config, vp_stage=chunk if chunks > 1 else None, pp_rank=rank)
+        count(rank, chunk if chunks > 1 else None)
         for chunk in range(chunks)
         for rank in range(args.pipeline_model_parallel_size)
     ]
