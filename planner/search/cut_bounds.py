@@ -9,7 +9,7 @@ for whole backwards, without the way up where backwards are split. All cuts of a
 few products of matrices.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -35,6 +35,10 @@ class RowTimes:
     weight_s: Array
     sync_s: Array
     tail_s: Array
+    static_bytes: Array
+    saved_bytes: Array
+    full_saved_bytes: Array
+    again_s: Array  # what recomputing a row in full adds to its backward
     send_s: Array
     sync_overlap: Array
     sync_exposed_min: Array
@@ -50,6 +54,10 @@ class RowTimes:
             work.weight_s,
             states.sync_s,
             states.optimizer_s + hiding.gather_exposed * states.gather_s,
+            states.static_parts_bytes.sum(0),
+            work.saved_bytes,
+            work.full_saved_bytes,
+            np.maximum((work.forward_parts_s - work.base_parts_s - work.spared_parts_s).sum(0), 0.0),
             np.broadcast_to(rules.send_s, (size,)),
             np.broadcast_to(hiding.sync_overlap, (size,)),
             np.broadcast_to(hiding.sync_exposed_min, (size,)),
@@ -58,6 +66,17 @@ class RowTimes:
     def take(self, index: Int) -> "RowTimes":
         """Chosen meshes."""
         return RowTimes(*(getattr(self, name)[..., index] for name in self.__dataclass_fields__))
+
+    def recomputed(self) -> "RowTimes":
+        """The same with every block recomputed in full."""
+        block = np.ones((len(self.saved_bytes), 1), dtype=bool)
+        block[[0, -1]] = False
+        return replace(
+            self,
+            backward_s=self.backward_s + np.where(block, self.again_s, 0.0),
+            saved_bytes=np.where(block, self.full_saved_bytes, self.saved_bytes),
+            again_s=np.zeros_like(self.again_s),
+        )
 
     @classmethod
     def joined(cls, parts: "list[RowTimes]") -> "RowTimes":

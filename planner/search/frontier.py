@@ -37,6 +37,7 @@ from planner.search.memory_bounds import (
 from planner.search.mesh_bounds import CHUNK, batch_sums, frequent_blocks, step_bounds
 from planner.search.mesh_table import all_recomputed
 from planner.search.program_bounds import program_bounds
+from planner.search.spread_bounds import spread
 from planner.search.work_cache import WorkCache, joined
 
 EXCHANGE = TIME_CAUSES.index("ep_communication")
@@ -209,6 +210,14 @@ class Frontier:
         _, first = np.unique(columns, axis=1, return_index=True)
         return nodes.take(np.sort(first))
 
+    def first_of_each(self, bundles: Bundles) -> Bundles:
+        """Of the bundles that agree in pipeline, chunks, schedule and ZeRO stage the first one each."""
+        member = bundles.first[bundles.bundle]
+        zero = np.asarray([state.zero for state in self._families.options.states])[bundles.state[member]]
+        pp = self._families.rows.pp[bundles.row[member]]
+        _, first = np.unique(np.stack([pp, bundles.pipe, zero]), axis=1, return_index=True)
+        return bundles.take(np.sort(first))
+
     # ------------------------------------------------------------------ states and meshes
 
     def bundles(self, nodes: Nodes, cutoff_s: float, cut: Cut, few: "Few | None" = None) -> Bundles:
@@ -266,7 +275,8 @@ class Frontier:
         priced = self._pricer.price(batch, joined(works))
         rules = batch_rules(self._pricer, priced)
         sums = batch_sums(self._pricer, priced, rules)
-        return all_recomputed(sums) if self._recompute.everywhere else sums, RowTimes.of(priced, rules)
+        times = RowTimes.of(priced, rules)
+        return (all_recomputed(sums), times.recomputed()) if self._recompute.everywhere else (sums, times)
 
     def _state_bounds(self, row: Int, sums: MeshSums) -> Array:
         """Bounds of states whatever the pipe."""
@@ -309,6 +319,9 @@ class Frontier:
         of_each, full = sums.take(bundle), FullRecompute(is_free, self._uniform)
         needed = forced(some, of_each, job.global_batch, frequent_blocks(self._rows), full, self._late)
         sharpen(step_bounds(self._pricer, some, of_each, needed))
+        of_each = sums.take(bundle)
+        spreads = (of_each, times.take(bundle), self._rows, job.global_batch)
+        sharpen(step_bounds(self._pricer, some, of_each, spread(some, *spreads, allowed=is_free)))
         return Bundles(kind, row, state, first, bundle, pipe, bounds)
 
     def _bundled(self, kind: Int, row: Int, state: Int) -> tuple[Int, Int]:

@@ -195,6 +195,12 @@ def _point(schedule: int, pp: int, vpp: int, m: int, blocks: Blocks) -> _Point:
     )
 
 
+def held_at_least(name: ScheduleName, pp: int, m: int) -> Array:
+    """Micro-batches that every rank of one chunk holds at its fullest, (p,), at least one."""
+    vectors = waiting_vectors(name, pp, 1, m)
+    return np.asarray([max(max(n) for n in found) for found in vectors], dtype=float).clip(min=1.0)
+
+
 def waiting_vectors(name: ScheduleName, pp: int, vpp: int, m: int) -> list[set[tuple[int, ...]]]:
     """Of every rank, counts of micro-batches that wait for their backward: all that is sure to be held in full.
 

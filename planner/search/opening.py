@@ -10,7 +10,15 @@ from planner.search.bounds import programs_lower_bound, rank_programs, roomy_bou
 from planner.search.chunk_cuts import best_declared
 from planner.search.greedy import greedy_ranks
 from planner.search.path_pool import PathPool
-from planner.search.problem import InnerSolution, has_partition, pipeline_of, step_of
+from planner.search.problem import (
+    InnerSolution,
+    chunks_of,
+    fits_rank,
+    has_partition,
+    pipeline_of,
+    price_one,
+    step_of,
+)
 from planner.search.windows import takes_every_cut
 
 
@@ -23,6 +31,16 @@ class Opening:
     is_exact: bool = False  # nothing below both the bound and the cut-off is left
 
 
+def only_rank(mesh: MeshCosts) -> InnerSolution | None:
+    """One rank and one chunk: the least recompute that fits, since no step falls with it; None where none does."""
+    blocks = mesh.table.num_blocks
+    full = np.arange((blocks if mesh.may_recompute else 0) + 1)[:, None]
+    fits = fits_rank(mesh, chunks_of(mesh, np.full_like(full, blocks), full))[0]
+    if not fits.any():
+        return None
+    return price_one(mesh, (blocks,), (int(np.argmax(fits)),))
+
+
 def open_mesh(
     mesh: MeshCosts, cutoff_s: float, late: Callable[[], bool], pool: PathPool | None = None
 ) -> Opening:
@@ -32,6 +50,9 @@ def open_mesh(
     if not takes_every_cut(mesh.schedule, mesh.vpp, mesh.table.num_blocks):
         bound_s, best = best_declared(mesh, cutoff_s, late, pool)
         return Opening(bound_s, best, is_exact=not late())
+    if mesh.pp == 1:
+        found = only_rank(mesh)
+        return Opening(np.inf if found is None else found.step_s, found, is_exact=True)
     reach_s = pipeline_of(mesh, cutoff_s) if np.isfinite(cutoff_s) else None
     if reach_s is not None:
         roomy_s = step_of(mesh, roomy_bound(mesh, reach_s))

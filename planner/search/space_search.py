@@ -28,11 +28,12 @@ MORE_PLANS_WALKED = 512
 
 DIVED_AMONG = (1_500, 100_000)
 DIVED = 8
+DIVED_VARIED = 64
 DIVED_BELOW = 0.97
 PROBED = 4
 PROBED_BELOW = 0.98
-"""Meshes that are opened before the space is bounded (of so many of each kind) and after each block of a frontier, and
-how far below the best step their bounds must be."""
+"""Meshes that are opened before the space is bounded (of so many of each kind; many that differ, if none of these fits)
+and after each block of a frontier, and how far below the best step their bounds must be."""
 
 __all__ = ["Found", "RecomputeRule", "SearchLimits", "SearchState", "SpaceSearch"]
 
@@ -103,6 +104,9 @@ class SpaceSearch(MeshSearch):
                     few = Few(frontier.plain_states(), most)
                     found = frontier.bundles(nodes, self._dive_below(), Cut(), few)
                     self._open_lowest(pricer.block(found, DIVED))
+                    if self.state.best is None:
+                        varied = frontier.first_of_each(found)
+                        self._open_lowest(pricer.block(varied, DIVED_VARIED))
                 if self.state.best is not None:
                     return
         except Late:
