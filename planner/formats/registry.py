@@ -1,7 +1,7 @@
 """The formats by name: who reads settings, who writes them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cost_models.errors import BadInput
@@ -103,7 +103,19 @@ def write_settings(run: PlannedRun, name: str) -> Export:
     writer = _format(name, writable()).write
     if writer is None:
         raise _unknown(name, writable())
-    return writer(run)
+    export = writer(run)
+    return replace(export, losses=(*export.losses, *_placement_losses(run)))
+
+
+def _placement_losses(run: PlannedRun) -> tuple[str, ...]:
+    """No framework's settings say which kind of device a pipeline rank stands on: the order of hosts does."""
+    groups = run.strategy.stage_groups
+    if not groups:
+        return ()
+    return (
+        f"groups={'+'.join(str(group) for group in groups)}: the settings do not say which device group a pipeline rank "
+        "lies on; give the launcher its hosts in this order",
+    )
 
 
 def _format(name: str, known: tuple[str, ...]) -> Format:
