@@ -7,7 +7,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from cost_models.errors import BadInput
-from planner.formats.shell import shell_words
+from planner.formats.shell import shell_commands, shell_words
 
 Raw = dict[str, str]
 """Argument name without dashes -> its words joined by a blank; `true` for a switch."""
@@ -21,7 +21,7 @@ def arguments_of_text(text: str) -> Raw:
         if not isinstance(model_args, Mapping):
             raise BadInput("MODEL_ARGS is no mapping; write one `--name: value` a line")
         return arguments_of_mapping(model_args)
-    return _arguments_of_words(shell_words(text))
+    return _arguments_of_words(_program_words(shell_commands(text)))
 
 
 def arguments_of_mapping(values: Mapping[Any, Any]) -> Raw:
@@ -49,11 +49,33 @@ def _yaml_mapping(text: str) -> Mapping[str, Any] | None:
     return document if isinstance(document, Mapping) else None
 
 
+def _program_words(commands: list[list[str]]) -> list[str]:
+    """Words after the program that takes the most arguments; all of them where no command names a program."""
+    found: list[str] = []
+    for command in (_unwrapped(each) for each in commands):
+        starts = [index for index, word in enumerate(command) if word.endswith(".py")]
+        words = command[starts[0] + 1 :] if starts else []
+        if _switches(words) > _switches(found):
+            found = words
+    return found or [word for command in commands for word in command]
+
+
+def _unwrapped(command: list[str]) -> list[str]:
+    """Words of a command; those of the line where a shell takes a whole one as a word (`sh -c "python …"`)."""
+    words: list[str] = []
+    for word in command:
+        inside = word.split() if ".py " in word and "--" in word else [word]
+        words += shell_words(word) if len(inside) > 1 else inside
+    return words
+
+
+def _switches(words: list[str]) -> int:
+    return sum(word.startswith("--") for word in words)
+
+
 def _arguments_of_words(words: list[str]) -> Raw:
-    """`--name value…` pairs; everything up to the program, or else before the first pair, is the launcher's."""
+    """`--name value…` pairs; what stands before the first is no argument."""
     found: Raw = {}
-    starts = [index for index, word in enumerate(words) if word.endswith(".py")]
-    words = words[starts[0] + 1 :] if starts else words
     name, values = "", []
     for word in [*words, "--"]:
         if not word.startswith("--") or _is_number(word):
