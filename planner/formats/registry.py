@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cost_models.errors import BadInput
+from cost_models.specs.pools import groups_text
 from cost_models.suggest import did_you_mean
 from planner.formats.accelerate.read import looks_like_accelerate, read_accelerate
 from planner.formats.accelerate.write import write_accelerate
@@ -113,8 +114,8 @@ def _placement_losses(run: PlannedRun) -> tuple[str, ...]:
     if not groups:
         return ()
     return (
-        f"groups={'+'.join(str(group) for group in groups)}: the settings do not say which device group a pipeline rank "
-        "lies on; give the launcher its hosts in this order",
+        f"groups={groups_text(groups)}: the settings do not say which device group a pipeline rank lies on; give the "
+        "launcher its hosts in this order",
     )
 
 
