@@ -13,7 +13,8 @@ from planner.plan import Certificate, PlanResult, Prediction, Progress
 from planner.relax import relaxations
 from planner.request import SearchRequest
 from planner.restrictions import Restrictions, read_restrictions
-from planner.search.mixed.search import MixedOutcome, MixedSearch, check_groups
+from planner.search.mixed.search import MixedOutcome, MixedSearch
+from planner.search.mixed.space import check_groups
 from planner.search.space_search import Found, RecomputeRule, SearchLimits, SearchState, SpaceSearch
 from planner.situation import Situation
 from planner.verify import verify
@@ -142,9 +143,9 @@ def _runners_up(state: SearchState, top_k: int) -> list[Found]:
     return kept
 
 
-def _mesh_axes(found: Found) -> tuple[int, ...]:
+def _mesh_axes(found: Found) -> tuple[object, ...]:
     s = found.strategy
-    return (s.tp, s.cp, s.pp, s.vpp, s.ep, s.etp, s.dp, s.dp_replicate, s.zero, s.mbs)
+    return (s.stage_groups, s.tp, s.cp, s.pp, s.vpp, s.ep, s.etp, s.dp, s.dp_replicate, s.zero, s.mbs)
 
 
 def _certificate(

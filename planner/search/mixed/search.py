@@ -12,21 +12,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cost_models.chunk import Array, MeshCosts
-from cost_models.engines import Facts
-from cost_models.errors import BadInput
-from cost_models.mesh import SCHEDULES, MeshBatch
+from cost_models.mesh import MeshBatch
 from cost_models.mixed_costs import MixedCosts
-from cost_models.schedule.names import ScheduleName
-from cost_models.specs.pools import devices_of, pool_clusters
-from cost_models.specs.strategy import DEFAULT_ORDER
-from planner.candidates import CP_KINDS, Candidates, enumerate_candidates, strategy_of
+from planner.candidates import Candidates, enumerate_candidates, strategy_of
 from planner.plan import Progress
 from planner.pools import Pools
-from planner.restrictions import Restrictions, Values
+from planner.restrictions import Restrictions
 from planner.search.mixed.bounds import Frame, Recomputes, mixed_bounds
 from planner.search.mixed.opening import open_mixed
-from planner.search.mixed.placements import Placement, placements
+from planner.search.mixed.placements import Placement
 from planner.search.mixed.pool_sums import block_counts, pool_sums
+from planner.search.mixed.space import add_values, facts_of, on_pools, placements_asked
 from planner.search.opening import Opening
 from planner.search.problem import InnerSolution
 from planner.search.search_state import Found, RecomputeRule, SearchLimits, SearchState
@@ -37,12 +33,6 @@ TOGETHER = 32
 
 DIVED = 2
 """Meshes of each placement and recompute base that are opened before all others."""
-
-SCHEDULES_ON_POOLS = (ScheduleName.ONE_F_ONE_B, ScheduleName.GPIPE, ScheduleName.INTERLEAVED)
-"""Schedules that are declared where a pipeline passes through several pools."""
-
-REPLICA_ORDER = "tp-cp-ep-pp-dp"
-STAGE_ORDER = "-".join(DEFAULT_ORDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +102,7 @@ class MixedSearch:
         return least
 
     def _placements(self) -> tuple[Placement, ...]:
-        declared = placements(self._pools.situation.cluster, self._pools.usable)
-        given = self._restrictions
-        check_groups(given, self._pools.situation.cluster.name, tuple(place.text for place in declared))
-        return tuple(place for place in declared if given.takes_text("groups", place.text))
+        return placements_asked(self._pools, self._restrictions)
 
     def _late(self) -> bool:
         return time.monotonic() > self._deadline or self._limits.stop()
@@ -140,42 +127,22 @@ class MixedSearch:
         left = max(self._deadline - time.monotonic(), 1e-3)
         limits = replace(self._limits, max_seconds=left)
         search = SpaceSearch(self._pools.pricer(names), self._recompute, limits, self._progress)
-        sizes = self._sizes(place) if len(names) > 1 else ()
-        return search, self._candidates(self._facts(place, shared=sizes), self._restrictions)
+        return search, self._candidates(place, self._restrictions)
 
     # ---------------------------------------------------------------- several pools
 
     def _batches(self, place: Placement) -> list[_Batch]:
         """Legal meshes of a placement on several pools, with their bounds."""
-        restrictions = self._on_pools()
+        restrictions = on_pools(self._restrictions)
         if restrictions is None:
             return []
-        candidates = self._candidates(self._facts(place, runs=self._sizes(place)), restrictions)
+        candidates = self._candidates(place, restrictions)
         return [
             _Batch(meshes, self._bounds(meshes))
             for batch in candidates.batches
             if batch.size
             for meshes in [replace(batch, key=replace(batch.key, pools=place.pools))]
         ]
-
-    def _on_pools(self) -> Restrictions | None:
-        """What the user restricts, and what is declared for several pools; None if that leaves nothing."""
-        given = self._restrictions
-        others = tuple(
-            (index, index) for index, name in enumerate(SCHEDULES) if name not in SCHEDULES_ON_POOLS
-        )
-        banned = given.bans["schedule"].ranges if "schedule" in given.bans else ()
-        kinds = given.words("cp_kind", CP_KINDS)
-        words = {"order": STAGE_ORDER, "offload": "none", "cp_kind": kinds[0] if kinds else ""}
-        taken = {key: (word,) for key, word in words.items() if given.takes_text(key, word)}
-        if len(taken) < len(words) or not given.takes("dp_replicate", 1):
-            return None
-        return replace(
-            given,
-            pins={**given.pins, "dp_replicate": Values(((1, 1),))},
-            bans={**given.bans, "schedule": Values((*banned, *others))},
-            pinned_words={**given.pinned_words, **taken},
-        )
 
     def _bounds(self, meshes: MeshBatch) -> Array:
         rule, names = self._recompute, [pool.groups for pool in meshes.key.pools]
@@ -275,22 +242,14 @@ class MixedSearch:
 
     # ---------------------------------------------------------------- shared
 
-    def _facts(self, place: Placement, *, runs: tuple[int, ...] = (), shared: tuple[int, ...] = ()) -> Facts:
-        """What legality depends on: equal devices stand for the groups of a placement."""
+    def _candidates(self, place: Placement, restrictions: Restrictions) -> Candidates:
         situation = self._pools.situation
-        stand_in = pool_clusters(situation.cluster, place.names)[0]
-        return Facts(situation.model, stand_in, situation.job, runs, shared)
-
-    def _sizes(self, place: Placement) -> tuple[int, ...]:
-        return tuple(devices_of(self._pools.situation.cluster, (name,)) for name in place.names)
-
-    def _candidates(self, facts: Facts, restrictions: Restrictions) -> Candidates:
-        found = enumerate_candidates(self._pools.situation.engine, facts, restrictions)
+        found = enumerate_candidates(situation.engine, facts_of(situation, place), restrictions)
         self._total += found.total
         for rule, count in found.illegal.items():
             self._illegal[rule] = self._illegal.get(rule, 0) + count
         for axis, values in found.space.items():
-            _add(self._space, axis, values)
+            add_values(self._space, axis, values)
         return found
 
     def _report(self, bound_s: float, done: int, total: int) -> None:
@@ -298,24 +257,3 @@ class MixedSearch:
         bound = min(bound_s, self.state.lower_bound_s, best)
         gap = (best - bound) / best if np.isfinite(best) else None
         self._progress(Progress("pools", bound, best if np.isfinite(best) else None, gap, done, total))
-
-
-def check_groups(given: Restrictions, cluster: str, declared: tuple[str, ...]) -> None:
-    """Raises BadInput where a pin or ban names groups that are no declared placement."""
-    for where, words in (("pins", given.pinned_words), ("bans", given.banned_words)):
-        for text in words.get("groups", ()):
-            if text not in declared:
-                shown = f"use {', '.join(declared[:12])}" if declared else "its devices are all alike"
-                detail = f"groups={text:.60} is no placement on {cluster}; {shown}"
-                raise BadInput(detail, pointer=f"/search/{where}/groups", allowed=declared)
-
-
-def _add(space: dict[str, object], axis: str, values: object) -> None:
-    """Values of an axis over all placements, each once."""
-    known = space.get(axis)
-    if not isinstance(values, list) or not isinstance(known, list):
-        space.setdefault(axis, values)
-        return
-    more = [value for value in values if value not in known]
-    numbers = all(isinstance(value, int) for value in known + more)
-    space[axis] = sorted(known + more) if numbers else known + more
