@@ -59,6 +59,8 @@ docs: $(VENV)/.stamp-test
 
 bench: $(VENV)/.stamp-test
 	$(BIN)/python -m pytest -m bench -q
+	$(BIN)/python -m planner.validation.search_speed
+	$(BIN)/python -m planner.validation.search_speed --growth
 
 matrix: $(VENV)/.stamp-test
 	$(BIN)/python -m pytest -m matrix -q

@@ -12,7 +12,8 @@ Counts are exact. A mesh is illegal by the first rule it breaks, in the order ro
 in the order of the engine.
 """
 
-from collections.abc import Mapping
+import random
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -99,6 +100,20 @@ class Families:
             for offload in offloads
         )
 
+    def sampled(self, rng: random.Random, kinds: int, rows: int) -> Iterator[MeshBatch]:
+        """Legal meshes of a few kinds, about `rows` of each, drawn evenly over rows, states and pipes."""
+        for kind in rng.sample(range(len(self.options.kinds)), min(kinds, len(self.options.kinds))):
+            row = np.flatnonzero(self.kinds_legal[:, kind] & (self.num_states > 0) & (self.num_pipes > 0))
+            offload = rng.choice(self.options.states).offload if self.options.states else NO_OFFLOAD
+            of_offload = np.asarray([s.offload == offload for s in self.options.states], dtype=bool)
+            row = row[(self.states_legal[row] & of_offload).any(1)] if row.size else row
+            if not row.size:
+                continue
+            drawn = np.asarray([row[rng.randrange(row.size)] for _ in range(rows)])
+            state = [_one_of(rng, self.states_legal[r] & of_offload) for r in drawn]
+            pipe = [_one_of(rng, self.pipes_legal[r]) for r in drawn]
+            yield self.batch(kind, drawn, np.asarray(state), np.asarray(pipe))
+
     def of_kind(self, kind: int, states: list[int]) -> MeshBatch:
         """All legal meshes of one kind whose state is among `states` (of one offload)."""
         held = self.states_legal[:, states] & self.kinds_legal[:, kind, None]
@@ -107,6 +122,10 @@ class Families:
         if not len(chosen):
             chosen = np.zeros(0, dtype=np.int64)
         return self.batch(kind, row, chosen, pipe)
+
+
+def _one_of(rng: random.Random, legal: Bool) -> int:
+    return int(rng.choice(np.flatnonzero(legal).tolist()))
 
 
 def sort_out(

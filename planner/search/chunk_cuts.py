@@ -58,7 +58,7 @@ def best_declared(
         near = least_s < reach_s  # the others only get slower with K
         bound_s = min(bound_s, float(least_s[~near].min(initial=np.inf)))
         cuts, chunks = cuts[near], of_choices(chunks, near)
-        fits = fits_rank(mesh, chunks).all(axis=0)
+        fits = np.asarray(fits_rank(mesh, chunks).all(axis=0))
         tried = _Tried(mesh, cuts[fits], of_choices(chunks, fits), number)
         left_s, found = tried.best(least_s[near][fits], reach_s, pool)
         bound_s = min(bound_s, left_s)

@@ -140,6 +140,8 @@ class Frontier:
                 plain[key] = (rows, bounds)
             left = self._cut_nodes(cut, rows, bounds, cutoff_s)
             found.append(Nodes(np.full(int(left.sum()), kind), rows[left], bounds[left]))
+        none = Nodes(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
+        found = found or [none]
         joined = Nodes(*(np.concatenate([getattr(n, f) for n in found]) for f in ("kind", "row", "bound_s")))
         return joined.take(np.argsort(joined.bound_s, kind="stable"))
 

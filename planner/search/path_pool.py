@@ -38,7 +38,8 @@ class PathPool:
         for path in known:
             bound = np.maximum(bound, path.lower_bound_s(durations) + exposed_s[path.end_rank])
         tail_s = step_tail_s(mesh.rules, chunks.gather_s.sum(1), chunks.optimizer_s.sum(1)).max(0)
-        return (bound + tail_s) * (1.0 - 1e-12)
+        found: Array = (bound + tail_s) * (1.0 - 1e-12)
+        return found
 
     def learn(self, mesh: MeshCosts, chunks: ChunkCosts, column: int) -> None:
         """Keep the critical path of one of n choices."""

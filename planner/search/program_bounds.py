@@ -72,8 +72,17 @@ class _Program:
             return np.concatenate((np.zeros_like(sums[:1]), sums[1:-1]))
 
         hop_s = times.send_s + shown_s
-        sums = [until(x) for x in (times.forward_s, times.backward_s, times.sync_s, times.tail_s)]
-        return cls(*sums, shown_s, hop_s, micro, times.sync_overlap, times.sync_exposed_min)
+        return cls(
+            until(times.forward_s),
+            until(times.backward_s),
+            until(times.sync_s),
+            until(times.tail_s),
+            shown_s,
+            hop_s,
+            micro,
+            times.sync_overlap,
+            times.sync_exposed_min,
+        )
 
     def solve(self, pp: int, schedule: ScheduleName) -> Array:
         """The bound, (B,)."""
@@ -91,11 +100,12 @@ class _Program:
             reached[0] = np.inf
             if rank < pp - 1:
                 reached[-1] = np.inf  # the last block is on the last rank
+        last: Array = reached[-1]
         if width == widest:
-            return reached[-1]
+            return last
         both = self.forward_s + self.backward_s
         outside: Array = self.micro * (both[width + 1 :] - both[: -width - 1]).min(0)
-        return np.minimum(reached[-1], outside)
+        return np.minimum(last, outside)
 
     def _path(self, rank: int, pp: int, size: int, schedule: ScheduleName) -> Array:
         """Paths through every segment of `size` blocks on a rank, (L + 1 - size, B)."""
