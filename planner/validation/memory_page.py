@@ -77,7 +77,7 @@ def _counters(stated: Sequence[Outcome]) -> str:
 def _error_line(source: str, counter: str, errors: Sequence[float]) -> str:
     found: Any = errors_json(errors)
     return (
-        f"| {source} | {COUNTERS[counter]} | {found['n']} | {100 * found['mape']:.1f} % | "
+        f"| {source} | {COUNTERS[counter]} | {found['n']} | {100 * found['mean_error']:.1f} % | "
         f"{100 * found['median_error']:+.1f} % | {100 * found['worst']:.1f} % |"
     )
 

@@ -56,7 +56,7 @@ def errors_json(errors: Sequence[float]) -> dict[str, object]:
     """Number, mean, median and worst of signed relative errors."""
     return {
         "n": len(errors),
-        "mape": fmean(map(abs, errors)),
+        "mean_error": fmean(map(abs, errors)),
         "median_error": median(errors),
         "worst": max(map(abs, errors)),
     }
