@@ -14,6 +14,7 @@ from cost_models.specs.strategy import Strategy, StrategyRequest
 from planner.evaluate import Context, evaluate, evaluate_many
 from planner.explain.contrast import Contrast
 from planner.explain.differences import difference
+from planner.explain.memory import shortage
 from planner.explain.pinned import best_under, with_pins
 from planner.explain.restated import restated
 from planner.explain.rules import broken_by_all
@@ -81,8 +82,10 @@ class _Question:
         if other.strategy == plan.strategy or (other.fits and other.step_s == plan.step_s):
             verdict = "same"
         sure = probability_faster((plan, situation), (other, situation)) if other.fits else None
-        moved = difference(plan, other)
-        return Contrast(self.asked, verdict, True, plan, other, moved, (), certificate, sure)
+        found = Contrast(
+            self.asked, verdict, True, plan, other, difference(plan, other), (), certificate, sure
+        )
+        return replace(found, short=shortage(other, situation))
 
 
 def _without_plan(

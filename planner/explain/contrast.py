@@ -5,13 +5,16 @@ from dataclasses import dataclass
 from cost_models.errors import Violation
 from cost_models.units import format_seconds
 from planner.explain.differences import Difference
-from planner.explain.memory import shortage, use
+from planner.explain.memory import use
 from planner.plan import Certificate, Prediction
 
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """A plan against another strategy. `verdict`: same, slower, faster, does_not_fit, illegal or unknown."""
+    """A plan against another strategy.
+
+    `verdict` is same, slower, faster, does_not_fit, illegal or unknown; `short` says what one that does not fit lacks.
+    """
 
     asked: str
     verdict: str
@@ -23,6 +26,7 @@ class Contrast:
     certificate: Certificate | None = None
     plan_faster: float | None = None
     why: str = ""
+    short: str = ""
 
     def sentence(self) -> str:
         """The answer in one sentence with its numbers."""
@@ -34,7 +38,7 @@ class Contrast:
         name = f"the best layout with {self.asked} ({shown})" if self.completed else f"{self.asked} ({shown})"
         if self.verdict == "does_not_fit":
             name = f"the leanest layout with {self.asked} ({shown})" if self.completed else name
-            return f"does not fit: {name} {shortage(self.other)}; the plan {use(self.plan)}"
+            return f"does not fit: {name} {self.short}; the plan {use(self.plan)}"
         if self.verdict == "same":
             return f"{name} takes as long as the plan: {format_seconds(self.other.step_s)}"
         return f"{name} {self._pace()}"

@@ -2,6 +2,8 @@
 
 from cost_models.units import format_bytes
 from planner.plan import Prediction, StageMemory
+from planner.relax import lack_text
+from planner.situation import Situation
 
 
 def use(prediction: Prediction) -> str:
@@ -14,12 +16,9 @@ def use(prediction: Prediction) -> str:
     )
 
 
-def shortage(prediction: Prediction) -> str:
-    """The same, with how much is too much."""
-    margin = prediction.memory.margin_bytes
-    if margin >= 0.0:
-        return f"{use(prediction)}, with a risk of {prediction.oom_probability:.0%} to run out of memory"
-    return f"{use(prediction)}, {format_bytes(-margin)} too much"
+def shortage(prediction: Prediction, situation: Situation) -> str:
+    """The same, with what is short."""
+    return f"{use(prediction)}, {lack_text(prediction, situation)}"
 
 
 def causes(stage: StageMemory, most: int = 3) -> str:

@@ -12,6 +12,7 @@ from cost_models.units import format_bytes
 from planner.plan import Prediction, Relaxation
 from planner.relax.changes import Asked, Change, changes
 from planner.relax.hopeless import is_hopeless
+from planner.relax.lack import lack_text
 from planner.relax.leanest import leanest
 from planner.request import SearchRequest
 from planner.situation import Situation
@@ -51,7 +52,7 @@ def relaxations(
     if candidates.num_legal == 0:
         return _nothing_legal(asked, candidates, deadline)
     closest = leanest(situation, search, deadline)
-    reason = _shortfall(closest) if closest else "no layout of this space fits in memory"
+    reason = _shortfall(closest, situation) if closest else "no layout of this space fits in memory"
     hopeful = (
         changes(asked) if closest is None else (c for c in changes(asked) if not is_hopeless(c, closest))
     )
@@ -151,17 +152,14 @@ def _outlook(found: list[Relaxation]) -> str:
     return f"; with {', with '.join(named)}" if named else ""
 
 
-def _shortfall(closest: Prediction) -> str:
+def _shortfall(closest: Prediction, situation: Situation) -> str:
     """`stage 0 needs 93.1 GiB of 80.0 GiB …; 61.0 GiB of it is optimizer`, for the leanest layout."""
     memory = closest.memory
     stage = memory.stages[memory.worst_stage]
     causes = sorted(stage.by_cause.items(), key=lambda item: -item[1])[:3]
     parts = ", ".join(f"{format_bytes(size)} {cause}" for cause, size in causes)
-    short = f"{format_bytes(-memory.margin_bytes)} too much"
-    if memory.margin_bytes >= 0.0:
-        short = f"a risk of {closest.oom_probability:.0%} to run out of memory; --allow-at-risk takes it"
     return (
         f"nothing fits: the leanest layout found ({closest.strategy.mesh_text()}) needs "
         f"{format_bytes(memory.device_used_bytes)} of {format_bytes(memory.capacity_bytes)} on stage {stage.stage} "
-        f"({memory.peak_phase}), {short}; of it {parts}"
+        f"({memory.peak_phase}), {lack_text(closest, situation)}; of it {parts}"
     )

@@ -31,6 +31,8 @@ FRAGMENTATION_SAVED: Final = 0.2
 def is_hopeless(change: Change, closest: Prediction) -> bool:
     """Whether even the most that a change can save leaves the leanest layout far too large."""
     memory = closest.memory
+    if memory.margin_bytes >= 0.0:
+        return False
     used = memory.device_used_bytes
     capacity = change.situation.cluster.device.capacity_bytes.value
     devices = change.situation.cluster.num_devices / closest.strategy.world_size

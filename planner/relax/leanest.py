@@ -17,6 +17,7 @@ from cost_models.specs.strategy import StrategyRequest, divisors
 from planner.candidates import enumerate_candidates, strategy_of
 from planner.evaluate import Context, evaluate_many, predict
 from planner.plan import Prediction
+from planner.relax.lack import lack
 from planner.request import SearchRequest
 from planner.restrictions import Restrictions, read_restrictions
 from planner.search.memory_bounds import MeshSums
@@ -55,7 +56,7 @@ def leanest(situation: Situation, search: SearchRequest, deadline: float = float
     fitting = [p for p in predictions if p.verdict == "fits"]
     if fitting:
         return min(fitting, key=lambda p: p.step_s)
-    return min(predictions, key=lambda p: p.memory.device_used_bytes, default=None)
+    return min(predictions, key=lambda p: lack(p, situation), default=None)
 
 
 def _on_groups(situation: Situation, search: SearchRequest) -> list[Prediction]:

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from planner.make_plan import make_plan
-from planner.relax import leanest
+from planner.relax import lack_text, leanest
 from planner.relax.answer import KINDS
 from planner.relax.changes import Asked
 from planner.relax.hopeless import is_hopeless
@@ -67,3 +67,13 @@ def test_several_device_groups_are_short_on_a_stage_and_helped_by_more_nodes(mak
     assert more.situation.cluster.num_devices == 32
     assert not is_hopeless(more, found)
     assert leanest(more.situation, more.search).memory.device_used_bytes < found.memory.device_used_bytes
+
+
+def test_a_host_that_is_short_is_said(make_situation):
+    # ZeRO-3 with parameters on the host: 70.6e9 parameters of 18 bytes are 1.27e12 bytes, of a host of 1.1e12.
+    one = make_situation("llama-3.1-70b", "dgx-a100-40", 1, seq_len=4096, global_batch=8, engine="deepspeed")
+    search = SearchRequest(pins={"offload": "parameters"})
+    closest = leanest(one, search)
+    assert closest.memory.margin_bytes > 0.0
+    assert not closest.fits
+    assert "of host memory a device" in lack_text(closest, one)
