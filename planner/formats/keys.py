@@ -42,13 +42,13 @@ class Keys:
 
     def whole(self, key: str, default: int = 0, low: int = 0) -> int:
         """A whole number; numbers written as text or as 5e8 count."""
-        value = self.number(key, float(default))
+        value = self.number(key, float(default), min(low, 0))
         if value != int(value) or value < low:
             raise self.wrong(key, f"a whole number from {low} up")
         return int(value)
 
-    def number(self, key: str, default: float = 0.0) -> float:
-        """A finite number from 0 up."""
+    def number(self, key: str, default: float = 0.0, low: int = 0) -> float:
+        """A finite number, from 0 up unless a lower limit is given."""
         if not self.has(key):
             return default
         value = self._values[key]
@@ -56,8 +56,8 @@ class Keys:
             number = float(value) if not isinstance(value, bool) else float("nan")
         except (TypeError, ValueError):
             raise self.wrong(key, "a number") from None
-        if not 0 <= number < 1e18:
-            raise self.wrong(key, "a number from 0 up")
+        if not low <= number < 1e18:
+            raise self.wrong(key, f"a number from {low} up")
         return number
 
     def flag(self, key: str, default: bool = False) -> bool:

@@ -18,7 +18,7 @@ from planner.formats.megatron.read import looks_like_megatron, read_megatron_tex
 from planner.formats.megatron.write import write_megatron
 from planner.formats.recipes.read import looks_like_bridge, looks_like_nemo, read_bridge, read_nemo
 from planner.formats.recipes.write import write_bridge, write_nemo
-from planner.formats.settings import Beside, Settings
+from planner.formats.settings import Beside, Settings, one_sentence
 from planner.formats.torchtitan.read import looks_like_torchtitan, read_torchtitan
 from planner.formats.torchtitan.write import write_torchtitan
 from planner.formats.tuning.read import (
@@ -27,6 +27,9 @@ from planner.formats.tuning.read import (
     read_axolotl,
     read_llamafactory,
 )
+
+MOST_CHARACTERS: Final = 2_000_000
+"""Far more than any settings have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,10 @@ def read_settings(text: str, name: str, beside: Beside) -> Settings:
     reader = _format(name, readable()).read
     if reader is None:
         raise _unknown(name, readable())
-    return reader(text, beside)
+    if len(text) > MOST_CHARACTERS:
+        raise BadInput(f"settings of {len(text):,} characters; give at most {MOST_CHARACTERS:,}")
+    with one_sentence(name):
+        return reader(text, beside)
 
 
 def write_settings(run: PlannedRun, name: str) -> Export:

@@ -1,8 +1,11 @@
 """What a framework's settings say, in this planner's own nouns."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic import ValidationError
 
 from cost_models.errors import BadInput
 from cost_models.specs.job import JobRequest, Optimizer, Precision
@@ -40,6 +43,21 @@ class Settings:
     assumed: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+
+
+@contextmanager
+def one_sentence(framework: str) -> Iterator[None]:
+    """Say values that no job or strategy may have in one sentence: BadInput instead of pydantic's ValidationError."""
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        key = ".".join(str(part) for part in first["loc"])[:80]
+        message = str(first["msg"]).removeprefix("Value error, ")[:200]
+        raise BadInput(
+            f"the settings of {framework} come to {key} {first['input']!r:.60}: {message}; change what they say",
+            pointer=f"/{key.replace('.', '/')}",
+        ) from None
 
 
 def model_beside(beside: Beside, why: str) -> ModelSpec:

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -18,6 +18,13 @@ _ROUNDS: Final = 8
 _LONGEST: Final = 1_000_000
 """A script that grows beyond this many characters while its variables are put in is left as it is."""
 
+_OPERATIONS: Final[Mapping[type[ast.operator], Callable[[int, int], int]]] = {
+    ast.Add: int.__add__,
+    ast.Sub: int.__sub__,
+    ast.Mult: int.__mul__,
+    ast.Div: int.__floordiv__,
+    ast.Mod: int.__mod__,
+}
 _NUMBERS: Final = {
     "-eq": int.__eq__,
     "-ne": int.__ne__,
@@ -71,17 +78,10 @@ def _whole(node: ast.expr) -> int:
     left, right = _whole(node.left), _whole(node.right)
     if max(abs(left), abs(right)) > 10**18:
         raise ValueError("too large")
-    operations = {
-        ast.Add: lambda: left + right,
-        ast.Sub: lambda: left - right,
-        ast.Mult: lambda: left * right,
-        ast.Div: lambda: left // right,
-        ast.Mod: lambda: left % right,
-    }
-    found = operations.get(type(node.op))
-    if found is None:
+    operation = _OPERATIONS.get(type(node.op))
+    if operation is None:
         raise ValueError("no whole number")
-    return found()
+    return operation(left, right)
 
 
 def bare(text: str) -> str:

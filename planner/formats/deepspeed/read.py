@@ -18,6 +18,7 @@ OPTIMIZERS: Final = {
     "adamw": Optimizer.ADAMW,
     "fusedadam": Optimizer.ADAMW,
     "cpuadam": Optimizer.ADAMW,
+    "deepspeedcpuadam": Optimizer.ADAMW,
     "sgd": Optimizer.SGD,
     "muon": Optimizer.MUON,
 }
@@ -44,12 +45,19 @@ TOP_IGNORED: Final = (
     "memory_breakdown",
     "data_efficiency",
 )
+SIZES: Final = (
+    "reduce_bucket_size",
+    "allgather_bucket_size",
+    "stage3_max_live_parameters",
+    "stage3_max_reuse_distance",
+    "stage3_prefetch_bucket_size",
+    "sub_group_size",
+)
+SWITCHES: Final = ("contiguous_gradients", "zero_quantized_weights", "zero_quantized_gradients")
 ZERO_IGNORED: Final = (
     "allgather_partitions",
     "reduce_scatter",
-    "stage3_prefetch_bucket_size",
     "stage3_param_persistence_threshold",
-    "stage3_max_reuse_distance",
     "stage3_gather_16bit_weights_on_model_save",
     "stage3_gather_fp16_weights_on_model_save",
     "round_robin_gradients",
@@ -93,10 +101,11 @@ def read_deepspeed(text: str, beside: Beside) -> Settings:
         beside,
         engine="deepspeed",
         global_batch=batch,
-        precision=_precision(keys),
+        precision=_precision(keys, assumed),
         optimizer=_optimizer(keys),
         options=_options(keys),
     )
+    assumed.append("recompute=none")  # models and the Trainer switch it, not this file
     strategy = StrategyRequest(**axes, dp=dp, mbs=micro, zero=_zero(keys), offload=_offload(keys))
     ignored = keys.ignored(*TOP_IGNORED) + keys.inside("zero_optimization").ignored(*ZERO_IGNORED)
     return Settings("deepspeed", model, job, strategy, tuple(assumed), ignored, tuple(keys.unknown()))
@@ -130,8 +139,9 @@ def _zero(keys: Keys) -> int:
     return stage
 
 
-def _precision(keys: Keys) -> Precision:
-    """bf16 or fp16 where switched on; both at once are refused as DeepSpeed does."""
+def _precision(keys: Keys, assumed: list[str]) -> Precision:
+    """bf16 or fp16 where switched on, fp32 where nothing is; both at once are refused as DeepSpeed does."""
+    names = ("bf16", "bfloat16", "fp16")
     wide = keys.inside("bf16").flag("enabled") or keys.inside("bfloat16").flag("enabled")
     narrow = keys.inside("fp16").flag("enabled")
     keys.inside("bf16").ignore("immediate_grad_update", "check_grad_overflow")
@@ -141,15 +151,16 @@ def _precision(keys: Keys) -> Precision:
     )  # fmt: skip
     if wide and narrow:
         raise BadInput("bf16 and fp16 are both enabled; DeepSpeed takes one", pointer="/fp16/enabled")
-    if narrow:
-        return Precision.FP16
-    # "auto" is the Trainer's own precision, which is bf16 or fp16: bf16 is assumed by the caller's default.
-    return Precision.BF16 if wide or not _states_precision(keys) else Precision.FP32
-
-
-def _states_precision(keys: Keys) -> bool:
-    """Whether the file itself switches a narrow precision off."""
-    return any(keys.inside(name).has("enabled") for name in ("bf16", "bfloat16", "fp16"))
+    if wide or narrow:
+        return Precision.BF16 if wide else Precision.FP16
+    # "auto" is the Trainer's own precision, which lies in no file.
+    open_ones = [name for name in names if keys.inside(name).is_auto("enabled")]
+    if open_ones:
+        assumed.append(f"{open_ones[0]}.enabled=true")
+        return Precision.FP16 if open_ones == ["fp16"] else Precision.BF16
+    if not any(keys.inside(name).has("enabled") for name in names):
+        assumed.append("bf16.enabled=false")
+    return Precision.FP32
 
 
 def _optimizer(keys: Keys) -> Optimizer:
@@ -168,16 +179,10 @@ def _options(keys: Keys) -> dict[str, Any]:
     """Typed options of the `deepspeed` engine."""
     zero = keys.inside("zero_optimization")
     found: dict[str, Any] = {}
-    for key in (
-        "reduce_bucket_size",
-        "allgather_bucket_size",
-        "stage3_max_live_parameters",
-        "sub_group_size",
-    ):
-        if zero.has(key):
-            found[f"engine.{key}"] = max(zero.number(key), 1.0)
-    if zero.has("contiguous_gradients"):
-        found["engine.contiguous_gradients"] = zero.flag("contiguous_gradients")
+    found |= {f"engine.{key}": max(zero.number(key), 1.0) for key in SIZES if zero.has(key)}
+    found |= {f"engine.{key}": zero.flag(key) for key in SWITCHES if zero.has(key)}
+    if keys.inside("activation_checkpointing").flag("partition_activations"):
+        found["engine.partition_activations"] = True
     if zero.has("overlap_comm"):
         found["engine.overlap_comm"] = "on" if zero.flag("overlap_comm") else "off"
     if zero.whole("zero_hpz_partition_size", 1) > 1:
@@ -187,6 +192,12 @@ def _options(keys: Keys) -> dict[str, Any]:
     devices = {zero.inside(name).text("device") for name in ("offload_optimizer", "offload_param")}
     if "nvme" in devices:
         found["engine.offload_device"] = "nvme"
+    if zero.whole("mics_shard_size", 0, low=-1) > 0:
+        raise BadInput(
+            f"zero_optimization.mics_shard_size is {zero.whole('mics_shard_size')}: DeepSpeed 0.19 has no MiCS; use "
+            "zero_hpz_partition_size, or an HSDP of another framework",
+            pointer="/zero_optimization/mics_shard_size",
+        )
     return found
 
 
@@ -199,9 +210,19 @@ def _offload(keys: Keys) -> str:
             "pin_memory", "nvme_path", "buffer_count", "buffer_size", "fast_init", "max_in_cpu", "pipeline_read",
             "pipeline_write", "pipeline",
         )  # fmt: skip
-    if parameters.text("device", "none") != "none":
+    old = [zero.flag(name) for name in ("cpu_offload", "cpu_offload_param", "cpu_offload_params")]  # before 0.3.16
+    devices = [_device(section) for section in (optimizer, parameters)]
+    if devices[1] != "none" or any(old[1:]):
         return "parameters"
-    if optimizer.text("device", "none") == "none":
-        return "none"
     share = optimizer.number("ratio", 1.0)
+    if (devices[0] == "none" and not old[0]) or share == 0:
+        return "none"
     return "optimizer" if share >= 1 else f"optimizer:{share:g}"
+
+
+def _device(section: Keys) -> str:
+    """Where an offload section puts its states; an empty section is none, as DeepSpeed's default is."""
+    name = section.text("device", "none")
+    if name not in ("none", "cpu", "nvme"):
+        raise section.wrong("device", "none, cpu or nvme")
+    return name

@@ -60,6 +60,8 @@ def config_of(run: PlannedRun) -> dict[str, Any]:
     }
     if options.grad_dtype == "fp32":
         found["data_types"] = {"grad_accum_dtype": "fp32"}
+    if options.partition_activations:
+        found["activation_checkpointing"] = {"partition_activations": True}
     if strategy.tp > 1:
         found["tensor_parallel"] = {"autotp_size": strategy.tp}
     if strategy.cp > 1:
@@ -82,6 +84,11 @@ def _zero(run: PlannedRun, options: DeepSpeedOptions) -> dict[str, Any]:
         found["stage3_max_live_parameters"] = int(options.stage3_max_live_parameters)
         found["sub_group_size"] = int(options.sub_group_size)
         found["zero_hpz_partition_size"] = options.zero_hpz_partition_size
+        found["stage3_max_reuse_distance"] = int(options.stage3_max_reuse_distance)
+        found["stage3_prefetch_bucket_size"] = int(options.stage3_prefetch_bucket_size)
+        for key in ("zero_quantized_weights", "zero_quantized_gradients"):
+            if getattr(options, key):
+                found[key] = True
     place: dict[str, Any] = {"device": options.offload_device, "pin_memory": True}
     if options.offload_device == "nvme":
         place["nvme_path"] = "/local_nvme"

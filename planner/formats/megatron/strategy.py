@@ -81,7 +81,7 @@ def _zero(arguments: Arguments) -> int:
 def read_stages(arguments: Arguments, num_layers: int, pp: int) -> tuple[int, ...]:
     """Blocks of every virtual stage in global order, from whichever of the four spellings is used."""
     if arguments.has("pipeline-model-parallel-layout"):
-        return layout_stages(arguments.text("pipeline-model-parallel-layout"), num_layers)
+        return _filled(layout_stages(arguments.text("pipeline-model-parallel-layout"), num_layers))
     chunks = _chunks(arguments, num_layers, pp)
     first = arguments.whole("decoder-first-pipeline-num-layers", 0, low=0)
     last = arguments.whole("decoder-last-pipeline-num-layers", 0, low=0)
@@ -92,15 +92,32 @@ def read_stages(arguments: Arguments, num_layers: int, pp: int) -> tuple[int, ..
     total, parts = num_layers + extra_first + extra_last, pp * chunks
     if total % parts:
         raise BadInput(
-            f"{total} layers (embedding and loss counted where asked) are not divisible by {parts} virtual stages; use "
-            f"{_listed(total)} of them, or cut unevenly with --pipeline-model-parallel-layout, as in "
+            f"--num-layers {num_layers}{_counted(extra_first + extra_last)} is not divisible by {parts} virtual "
+            f"stages; use {_listed(total)} of them, or cut unevenly with --pipeline-model-parallel-layout, as in "
             f"{'+'.join(map(str, even_stages(num_layers, min(parts, num_layers))))}",
             pointer="/num-layers",
         )
     sizes = [total // parts] * parts
     sizes[0] -= extra_first
     sizes[-1] -= extra_last
-    return tuple(sizes)
+    return _filled(tuple(sizes))
+
+
+def _filled(stages: tuple[int, ...]) -> tuple[int, ...]:
+    """The stages; raises BadInput where one holds the embedding or the loss alone."""
+    empty = [index for index, size in enumerate(stages) if size < 1]
+    if empty:
+        raise BadInput(
+            f"--pipeline-model-parallel-size and its layout leave virtual stage {empty[0]} of {len(stages)} without a "
+            "layer (embedding or loss alone), which is not modelled; give every stage at least one layer",
+            pointer="/pipeline-model-parallel-layout",
+        )
+    return stages
+
+
+def _counted(extra: int) -> str:
+    """What counts as layers beside the layers."""
+    return f", {extra} more for embedding and loss," if extra else ""
 
 
 def _chunks(arguments: Arguments, num_layers: int, pp: int) -> int:

@@ -49,6 +49,8 @@ def test_every_key_arrives():
                 "offload_optimizer": {"device": "cpu", "ratio": 0.5, "pin_memory": True},
                 "zero_hpz_partition_size": 8,
                 "stage3_prefetch_bucket_size": 5e7,
+                "zero_quantized_weights": True,
+                "round_robin_gradients": True,
             },
             "tensor_parallel": {"autotp_size": 2},
             "data_types": {"grad_accum_dtype": "fp32"},
@@ -64,12 +66,14 @@ def test_every_key_arrives():
         "engine.reduce_bucket_size": 2e8,
         "engine.stage3_max_live_parameters": 5e8,
         "engine.sub_group_size": 1e8,
+        "engine.stage3_prefetch_bucket_size": 5e7,
+        "engine.zero_quantized_weights": True,
         "engine.contiguous_gradients": True,
         "engine.overlap_comm": "off",
         "engine.zero_hpz_partition_size": 8,
         "engine.grad_dtype": "fp32",
     }
-    assert found.ignored == ("zero_optimization.stage3_prefetch_bucket_size",)
+    assert found.ignored == ("zero_optimization.round_robin_gradients",)
     assert found.unknown == ()
 
 
@@ -81,13 +85,45 @@ def test_autos_are_assumed_and_what_is_stated_beside_them_wins():
     }
     found = read(values, global_batch=64)
     assert (found.job.global_batch, found.strategy.mbs, found.strategy.zero) == (64, 1, 0)
-    assert found.assumed == ("train_micro_batch_size_per_gpu=1",)
+    assert found.assumed == ("train_micro_batch_size_per_gpu=1", "bf16.enabled=true", "recompute=none")
     assert read(values).job.global_batch == 16  # one sequence a device, no accumulation
+
+
+@pytest.mark.parametrize(
+    ("values", "precision", "assumed"),
+    [
+        ({}, Precision.FP32, "bf16.enabled=false"),  # DeepSpeed's own default: nothing is narrow
+        ({"bf16": {"enabled": False}}, Precision.FP32, None),
+        ({"fp16": {"enabled": "auto"}}, Precision.FP16, "fp16.enabled=true"),
+        ({"fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"}}, Precision.BF16, "bf16.enabled=true"),
+        ({"fp16": {"enabled": True}, "bf16": {"enabled": "auto"}}, Precision.FP16, None),
+    ],
+)
+def test_precision_is_what_the_sections_switch_on(values, precision, assumed):
+    found = read(values)
+    assert found.job.precision is precision
+    assert {each for each in found.assumed if "enabled" in each} == ({assumed} if assumed else set())
+
+
+@pytest.mark.parametrize(
+    ("zero", "offload"),
+    [
+        ({"cpu_offload": True}, "optimizer"),  # the spelling before 0.3.16
+        ({"offload_optimizer": {"device": "cpu", "ratio": 0}}, "none"),
+        ({"offload_optimizer": {"device": "none"}}, "none"),
+        ({"offload_optimizer": {"device": "cpu", "ratio": 0.5}}, "optimizer:0.5"),
+        ({"stage": 3, "cpu_offload_params": True}, "parameters"),
+    ],
+)
+def test_offload_in_its_spellings(zero, offload):
+    assert read({"zero_optimization": {"stage": 2, **zero}}).strategy.offload == offload
 
 
 @pytest.mark.parametrize(
     ("values", "words"),
     [
+        ({"zero_optimization": {"mics_shard_size": 8}}, ("mics_shard_size is 8", "zero_hpz_partition_size")),
+        ({"zero_optimization": {"offload_param": {"device": "gpu"}}}, ("'gpu'", "none, cpu or nvme")),
         # 256 sequences do not divide over 2 x 18 x 7 (the 7 devices of a user's case).
         ({"train_batch_size": 256, "train_micro_batch_size_per_gpu": 2}, ("256", "252 or 266")),
         (

@@ -164,8 +164,24 @@ def test_recompute_in_the_contracts_words(changes, recompute):
         ({"fp16": "true"}, "--bf16 and --fp16 are both given"),
         ({"recompute_granularity": "full"}, 'needs --recompute-method "uniform" or "block"'),
         ({"normalization": "BatchNorm"}, "--normalization BatchNorm is not known"),
-        ({"pipeline_model_parallel_size": 8}, "12 layers .* are not divisible by 8 virtual stages"),
+        (
+            {"pipeline_model_parallel_size": 8},
+            "--num-layers 12 is not divisible by 8 virtual stages; use 1, 2",
+        ),
         ({"optimizer": "lion"}, "--optimizer lion is not read"),
+        (
+            {"pipeline_model_parallel_size": 4, "pipeline_model_parallel_layout": "Et*4|t*4|t*4|L"},
+            "virtual stage 3 of 4 without a layer",
+        ),
+        (
+            {
+                "num_layers": 6,
+                "pipeline_model_parallel_size": 8,
+                "account_for_embedding_in_pipeline_split": "true",
+                "account_for_loss_in_pipeline_split": "true",
+            },
+            "virtual stage 0 of 8 without a layer",
+        ),
     ],
 )
 def test_refusals_name_the_argument(changes, sentence):
