@@ -58,9 +58,12 @@ def show_plan(situation: Situation, result: PlanResult, written: Path | None) ->
 def differences(best: Prediction, other: Prediction) -> str:
     """The knobs of a runner-up that differ from the best plan's, as `pp 4 -> 8`."""
     ours, theirs = best.strategy.to_json(), other.strategy.to_json()
-    changed = [key for key in ours if ours[key] != theirs[key]]
+    changed = [key for key in dict.fromkeys((*ours, *theirs)) if ours.get(key) != theirs.get(key)]
     main = [key for key in changed if key not in FOLLOWING_KEYS] or changed
-    return ", ".join(f"{key} {_short(ours[key])} -> {_short(theirs[key])}" for key in main) or "nothing"
+    return (
+        ", ".join(f"{key} {_short(ours.get(key, '-'))} -> {_short(theirs.get(key, '-'))}" for key in main)
+        or "nothing"
+    )
 
 
 def _show_alternatives(console: Console, best: Prediction, alternatives: tuple[Prediction, ...]) -> None:
@@ -87,7 +90,9 @@ def _show_relaxations(console: Console, result: PlanResult) -> None:
     for relaxation in result.relaxations:
         step = "" if relaxation.step_s is None else format_seconds(relaxation.step_s)
         shown = f" (step {step})" if step and step not in relaxation.detail else ""
-        console.print(f"  {plain(relaxation.change)}: {plain(relaxation.detail)}{shown}")
+        console.print(
+            f"  [dim]{relaxation.cost}[/dim] {plain(relaxation.change)}: {plain(relaxation.detail)}{shown}"
+        )
 
 
 def _certificate(certificate: Certificate) -> Table:
