@@ -9,13 +9,14 @@ from typing import Any, Final
 from cost_models.errors import BadInput
 from cost_models.specs.job import Optimizer, Precision
 from cost_models.specs.strategy import StrategyRequest
+from planner.formats.accelerate.inside_megatron import read_inside_megatron
 from planner.formats.deepspeed.read import read_deepspeed
 from planner.formats.keys import Keys
 from planner.formats.settings import Beside, Settings, batch_of, beside_job, model_beside
 from planner.formats.trainer import as_json
 from planner.strict_yaml import parse_yaml
 
-TYPES: Final = ("FSDP", "MULTI_GPU", "DEEPSPEED", "NO")
+TYPES: Final = ("FSDP", "MULTI_GPU", "DEEPSPEED", "MEGATRON_LM", "NO")
 PRECISIONS: Final = {
     "no": Precision.FP32,
     "fp16": Precision.FP16,
@@ -74,6 +75,8 @@ def read_accelerate(text: str, beside: Beside) -> Settings:
         )
     if kind == "DEEPSPEED":
         return _inside_deepspeed(keys, beside)
+    if kind == "MEGATRON_LM":
+        return read_inside_megatron(keys, beside, _precision(keys), TOP_IGNORED)
     model = model_beside(beside, "Accelerate settings do not say which model they train")
     assumed: list[str] = []
     axes = _axes(keys, beside.devices)
@@ -190,7 +193,7 @@ def _fsdp(keys: Keys, dp: int) -> dict[str, Any]:
             "engine": "fsdp2",
         }
     name = section.text("fsdp_sharding_strategy", section.text("fsdp_reshard_after_forward", "FULL_SHARD"))
-    name = FSDP1_NAMES[int(name) - 1] if name in "12345" else name.upper()
+    name = FSDP1_NAMES[int(name) - 1] if name in tuple("12345") else name.upper()
     if name == "NO_SHARD":
         return found | {"zero": 0, "engine": "ddp"}
     if name not in FSDP1_STAGES:
@@ -198,12 +201,19 @@ def _fsdp(keys: Keys, dp: int) -> dict[str, Any]:
             f"fsdp_sharding_strategy {name:.40} is not known; use {', '.join(FSDP1_NAMES)}",
             pointer="/fsdp_config/fsdp_sharding_strategy",
         )
+    machines = keys.whole("num_machines", 1, low=1)
+    if name.startswith("HYBRID") and machines > 1 and dp % machines == 0:
+        found |= {"dp_replicate": machines, "dp_shard": dp // machines}  # sharded inside a node
     return found | {"zero": FSDP1_STAGES[name], "engine": "fsdp1"}
 
 
 def _options(keys: Keys, kind: str) -> dict[str, Any]:
     """The library's modules; compiled where dynamo is asked for."""
-    backend = keys.inside("dynamo_config").text("dynamo_backend", "no").lower()
+    section = keys.inside("dynamo_config")
+    section.ignore(
+        "dynamo_mode", "dynamo_use_dynamic", "dynamo_use_fullgraph", "dynamo_use_regional_compilation"
+    )
+    backend = section.text("dynamo_backend", "no").lower()
     options: dict[str, Any] = {"engine.modules": "transformers"}
     if backend not in ("no", "eager"):
         options["engine.compile"] = True

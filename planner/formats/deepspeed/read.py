@@ -210,7 +210,9 @@ def _offload(keys: Keys) -> str:
             "pin_memory", "nvme_path", "buffer_count", "buffer_size", "fast_init", "max_in_cpu", "pipeline_read",
             "pipeline_write", "pipeline",
         )  # fmt: skip
-    old = [zero.flag(name) for name in ("cpu_offload", "cpu_offload_param", "cpu_offload_params")]  # before 0.3.16
+    old = [
+        zero.flag(name) for name in ("cpu_offload", "cpu_offload_param", "cpu_offload_params")
+    ]  # before 0.3.16
     devices = [_device(section) for section in (optimizer, parameters)]
     if devices[1] != "none" or any(old[1:]):
         return "parameters"

@@ -12,7 +12,13 @@ from cost_models.specs.job import Optimizer, Precision
 from cost_models.specs.strategy import StrategyRequest
 from planner.formats.keys import Keys
 from planner.formats.settings import Beside, Settings, batch_of, beside_job, model_beside
-from planner.formats.tuning.adapters import stage_of_file, trainable_text
+from planner.formats.tuning.adapters import (
+    FUSED_LOSSES,
+    kind_of,
+    refuse_unmodelled,
+    stage_of_file,
+    trainable_text,
+)
 from planner.strict_yaml import parse_yaml
 
 
@@ -44,7 +50,10 @@ OPTIMIZERS: Final = {
     "adamw_torch": Optimizer.ADAMW,
     "adamw_torch_fused": Optimizer.ADAMW,
     "adamw_hf": Optimizer.ADAMW,
+    "adamw_apex_fused": Optimizer.ADAMW,
+    "paged_adamw": Optimizer.ADAMW,
     "adamw_8bit": Optimizer.ADAM8BIT,
+    "adamw_torch_8bit": Optimizer.ADAM8BIT,
     "adamw_bnb_8bit": Optimizer.ADAM8BIT,
     "paged_adamw_8bit": Optimizer.ADAM8BIT,
     "paged_adamw_32bit": Optimizer.ADAMW,
@@ -92,7 +101,8 @@ def _read(text: str, beside: Beside, words: Words) -> Settings:
         beside,
         assumed,
     )
-    engine, values = _sharding(keys, assumed)
+    engine, values = _sharding(keys, sizes, dp, assumed)
+    refuse_unmodelled(keys)
     options = {"engine.modules": "transformers", **_options(keys, words)}
     job = beside_job(
         beside,
@@ -124,15 +134,28 @@ def _axes(keys: Keys, words: Words, devices: int) -> dict[str, Any]:
         raise BadInput(
             f"{devices} devices are not divisible by tensor {tp} x context {cp}; change one of them"
         )
-    return {
+    found: dict[str, Any] = {
         "tp": tp,
         "cp": cp,
         **({"sp": False} if tp > 1 else {}),
         **({"cp_kind": "ring"} if cp > 1 else {}),
     }
+    replicas, shards = (keys.whole(f"dp_{name}_size", 0) for name in ("replicate", "shard"))
+    if replicas or shards:
+        dp = devices // (tp * cp)
+        replicas = replicas or dp // max(shards, 1)
+        shards = shards or dp // max(replicas, 1)
+        if replicas * shards != dp:
+            raise BadInput(
+                f"dp_replicate_size {replicas} x dp_shard_size {shards} x tensor {tp} x context {cp} is not the "
+                f"cluster's {devices} devices; change one of them",
+                pointer="/dp_shard_size",
+            )
+        found |= {"dp_replicate": replicas, "dp_shard": shards}
+    return found
 
 
-def _sharding(keys: Keys, assumed: list[str]) -> tuple[str, dict[str, Any]]:
+def _sharding(keys: Keys, sizes: dict[str, Any], dp: int, assumed: list[str]) -> tuple[str, dict[str, Any]]:
     """DeepSpeed by the stage in its file's name, FSDP by its version, DDP."""
     deepspeed = keys.text("deepspeed")
     if deepspeed:
@@ -142,17 +165,45 @@ def _sharding(keys: Keys, assumed: list[str]) -> tuple[str, dict[str, Any]]:
                 f"deepspeed {deepspeed[:80]} does not say its ZeRO stage; evaluate that file with --format deepspeed"
             )
         assumed.append(f"deepspeed.zero_optimization.stage={stage}")
+        if sizes.get("cp_kind") == "ring":
+            sizes["cp_kind"] = "ulysses"  # DeepSpeed's own; ring attention beside it is not modelled
+            assumed.append("cp_kind=ulysses")
         offload = "optimizer" if "offload" in deepspeed else "none"
         parameters = offload != "none" and stage == 3
         return "deepspeed", {"zero": stage, "offload": "parameters" if parameters else offload}
     if keys.has("fsdp") or keys.has("fsdp_config") or keys.has("fsdp_version"):
-        section = keys.inside("fsdp_config")
-        version = max(keys.whole("fsdp_version", 1), section.whole("fsdp_version", 1))
-        shards = section.flag("reshard_after_forward", section.flag("fsdp_reshard_after_forward", True))
-        offloads = section.flag("offload_params", section.flag("fsdp_offload_params", False))
-        where = "parameters" if offloads and version == 2 else "none"
-        return f"fsdp{min(version, 2)}", {"zero": 3 if shards else 2, "offload": where}
+        return _fsdp(keys, sizes, dp)
     return "ddp", {"zero": 0}
+
+
+def _fsdp(keys: Keys, sizes: dict[str, Any], dp: int) -> tuple[str, dict[str, Any]]:
+    """FSDP's version, resharding and offload, in the Trainer's words (`full_shard auto_wrap offload`) and in keys."""
+    section = keys.inside("fsdp_config")
+    said = {word.lower() for words in keys.words("fsdp") for word in words.replace(",", " ").split()}
+    strategy = _either(section, "sharding_strategy").upper()
+    said |= {strategy.lower()} if strategy else set()
+    if "no_shard" in said:
+        return "ddp", {"zero": 0}
+    version = max(
+        keys.whole("fsdp_version", 1), section.whole("fsdp_version", 1), section.whole("version", 1)
+    )
+    resharding = _either(section, "reshard_after_forward", "true").lower() not in (
+        "false",
+        "no",
+        "shard_grad_op",
+    )
+    shards = resharding and not said & {"shard_grad_op", "hybrid_shard_zero2"}
+    offloads = "offload" in said or _either(section, "offload_params", "false").lower() in ("true", "yes")
+    machines = keys.whole("num_machines", 1, low=1)
+    if said & {"hybrid_shard", "hybrid_shard_zero2"} and machines > 1 and dp % machines == 0:
+        sizes |= {"dp_replicate": machines, "dp_shard": dp // machines}
+    offload = "parameters" if offloads else "none"
+    return f"fsdp{min(version, 2)}", {"zero": 3 if shards else 2, "offload": offload}
+
+
+def _either(section: Keys, key: str, default: str = "") -> str:
+    """A key of fsdp_config with or without its prefix."""
+    return section.text(key, section.text(f"fsdp_{key}", default))
 
 
 def _precision(keys: Keys) -> Precision:
@@ -175,7 +226,7 @@ def _optimizer(keys: Keys, words: Words) -> Optimizer:
 
 def _options(keys: Keys, words: Words) -> dict[str, Any]:
     """Adapters, quantised bases, attention, kind of training."""
-    found: dict[str, Any] = {"job.kind": "dpo" if keys.text("stage", keys.text("rl")) == "dpo" else "sft"}
+    found: dict[str, Any] = {"job.kind": kind_of(keys.text("stage", keys.text("rl", "sft")))}
     adapter = keys.text("finetuning_type", "lora") if words is FACTORY else keys.text("adapter", "full")
     quantised = keys.flag("load_in_4bit") or keys.text("quantization_bit") == "4" or adapter == "qlora"
     if adapter in ("lora", "qlora"):
@@ -189,6 +240,8 @@ def _options(keys: Keys, words: Words) -> dict[str, Any]:
         raise BadInput(f"training kind {adapter:.40} is not modelled; use full, lora or qlora")
     if keys.flag("pure_bf16"):
         found["engine.param_dtype"] = "bf16"
+    if any(keys.flag(name) for name in FUSED_LOSSES):
+        found["engine.fused_cross_entropy"] = True
     flash = keys.text("flash_attn", "auto") not in ("disabled",) and not keys.flag("eager_attention")
     return found | ({} if flash else {"engine.attention": "unfused"})
 
@@ -200,4 +253,7 @@ def _recompute(keys: Keys, words: Words, assumed: list[str]) -> str:
         if not keys.has(words.checkpoint):
             assumed.append("disable_gradient_checkpointing=false")
         return "none" if off else "full"
+    section = keys.inside("fsdp_config")
+    if _either(section, "activation_checkpointing", "false").lower() in ("true", "yes"):
+        return "full"
     return "full" if keys.text(words.checkpoint, "false").lower() not in ("false", "no") else "none"

@@ -127,3 +127,40 @@ def test_another_engine_is_told_where_to_go():
     run = PlannedRun(of, evaluate(of, parse_strategy("zero=3")).strategy)
     with pytest.raises(BadInput, match="--to deepspeed"):
         write_accelerate(run)
+
+
+def test_megatron_inside():
+    section = {
+        "megatron_lm_tp_degree": 4,
+        "megatron_lm_pp_degree": 2,
+        "megatron_lm_num_micro_batches": 8,
+        "megatron_lm_sequence_parallelism": True,
+        "megatron_lm_recompute_activations": "true",
+        "megatron_lm_use_distributed_optimizer": True,
+        "megatron_lm_gradient_clipping": 1.0,
+    }
+    values = {
+        "distributed_type": "MEGATRON_LM",
+        "mixed_precision": "bf16",
+        "num_processes": 16,
+        "megatron_lm_config": section,
+    }
+    found = read(values)
+    assert (found.job.engine, found.job.global_batch) == ("megatron", 16)  # 1 x 8 micro-batches x 2 replicas
+    assert (found.strategy.tp, found.strategy.pp, found.strategy.dp, found.strategy.zero) == (4, 2, 2, 1)
+    assert (found.strategy.sp, found.strategy.recompute, found.unknown) == (True, "selective", ())
+    section["megatron_lm_tp_degree"] = 3
+    with pytest.raises(BadInput, match="tp 3 x pp 2"):
+        read(values)
+
+
+def test_hybrid_sharding_stays_inside_a_machine():
+    values = fsdp(1, sharding_strategy="HYBRID_SHARD") | {"num_machines": 2}
+    strategy = read(values).strategy
+    assert (strategy.dp_replicate, strategy.dp_shard, strategy.zero) == (2, 8, 3)
+
+
+@pytest.mark.parametrize("name", ["12", "", "0", "FULL"])
+def test_sharding_strategies_that_are_none(name):
+    with pytest.raises(BadInput, match="fsdp_sharding_strategy"):
+        read(fsdp(1, sharding_strategy=name))

@@ -94,3 +94,59 @@ def test_what_is_wrong_is_said(text, change, words):
     with pytest.raises(BadInput) as caught:
         read_settings(text.replace(*change), form, Beside(8, MODEL))
     assert all(word in caught.value.detail for word in words), caught.value.detail
+
+
+FULL = AXOLOTL.replace("adapter: qlora\nload_in_4bit: true\n", "").partition("fsdp_version")[0]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("fsdp: [full_shard, auto_wrap]\nfsdp_config:\n  fsdp_offload_params: true", (3, "parameters", None)),
+        ("fsdp: shard_grad_op auto_wrap offload", (2, "parameters", None)),
+        ("fsdp: [hybrid_shard, auto_wrap]\nnum_machines: 2", (3, "none", 2)),
+        ("fsdp_config:\n  fsdp_sharding_strategy: SHARD_GRAD_OP", (2, "none", None)),
+        ("fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: false", (2, "none", None)),
+        ("fsdp: no_shard", (0, None, None)),
+        ("fsdp_version: 2\ndp_replicate_size: 2\ndp_shard_size: 4", (3, "none", 2)),
+        ("fsdp_version: 2\ndp_shard_size: 2", (3, "none", 4)),
+    ],
+)
+def test_sharding_in_the_trainers_words(lines, expected):
+    strategy = read_settings(f"{FULL}\n{lines}\n", "axolotl", Beside(8, MODEL)).strategy
+    assert (strategy.zero, strategy.offload, strategy.dp_replicate) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key", "value"),
+    [
+        (FACTORY, "enable_liger_kernel: true", "engine.fused_cross_entropy", True),
+        (AXOLOTL, "cut_cross_entropy: true", "engine.fused_cross_entropy", True),
+        (AXOLOTL, "rl: kto", "job.kind", "dpo"),  # a frozen reference beside the model
+        (AXOLOTL, "rl: orpo", "job.kind", "sft"),
+    ],
+)
+def test_switches_that_move_memory(text, line, key, value):
+    assert read_settings(f"{text}\n{line}\n", find_out(text, "x"), Beside(8, MODEL)).job.options[key] == value
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "word"),
+    [
+        (AXOLOTL, "load_in_8bit: true", "load_in_8bit"),
+        (AXOLOTL, "rl: grpo", "grpo"),
+        (AXOLOTL, "dp_replicate_size: 3", "dp_replicate_size 3"),
+        (FACTORY, "quantization_bit: 8", "quantization_bit 8"),
+        (FACTORY, "use_galore: true", "use_galore"),
+    ],
+)
+def test_switches_that_are_not_modelled_are_refused(text, line, word):
+    with pytest.raises(BadInput, match=word):
+        read_settings(f"{text}\n{line}\n", find_out(text, "x"), Beside(8, MODEL))
+
+
+def test_ring_attention_beside_deepspeed_is_priced_as_ulysses_and_said():
+    lines = "deepspeed: deepspeed_configs/zero3_bf16.json\ncontext_parallel_size: 2"
+    found = read_settings(f"{FULL}\n{lines}\n", "axolotl", Beside(8, MODEL))
+    assert (found.strategy.cp, found.strategy.cp_kind) == (2, "ulysses")
+    assert "cp_kind=ulysses" in found.assumed
