@@ -40,7 +40,7 @@ def batch_rules(pricer: Pricer, priced: PricedRows) -> BatchRules:
     neighbour = Span(np.where(meshes.pp > 1, 2, 1), meshes.stage_stride)
     send, fixed = (
         send_seconds(pricer, priced, neighbour, pricer.network),
-        fixed_seconds(meshes, pricer.network),
+        fixed_seconds(meshes, pricer.network) + pricer.engine.step_seconds(meshes),
     )
     memory = device_memory(pricer.engine, pricer.cluster.device, pricer.job, meshes)
     limit = memory.possible_limit_bytes if pricer.allow_at_risk else memory.allocated_limit_bytes

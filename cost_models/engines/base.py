@@ -196,6 +196,10 @@ class Engine(ABC):
         """Whether logits stay to the end of the last stage's backward."""
         return False
 
+    def step_seconds(self, meshes: MeshBatch) -> Num:
+        """Seconds that a step spends outside its schedule on the engine's own account, (B,)."""
+        return np.zeros(meshes.size)
+
     def accumulation_bytes(self, job: Job) -> float:
         """Bytes that adding one element's gradient to those of earlier micro-batches moves, where no product does it:
         the new one and the sum are read, the sum is written."""

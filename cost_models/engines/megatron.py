@@ -50,6 +50,10 @@ SCHEDULES_RUN = (ScheduleName.ONE_F_ONE_B, ScheduleName.INTERLEAVED)
 PAIR_SCHEDULES = frozenset(SCHEDULES_RUN)
 """Whose steady state merges a forward with the backward of another micro-batch (combined_1f1b.py)."""
 
+BROADCAST_S = 2.6e-3
+"""[Empirical] what one rank's broadcast of its parameters costs: InternEvo's steps on 128 to 1,024 A100, with and
+without shards over all ranks (profiles/published, intern), differ by 2.6 ms a rank."""
+
 ORDERS = (DEFAULT_ORDER, ("tp", "cp", "ep", "pp", "dp"))
 """Of ranks on devices, inner first; the second is --use-tp-pp-dp-mapping."""
 
@@ -191,6 +195,10 @@ class Megatron(Engine):
         """All tensor-parallel ranks where the boundary is scattered for the way."""
         scatters = self.settings.scatter_gather_p2p and (meshes.sp == 0)
         return np.where(scatters, meshes.tp, 1).astype(float)
+
+    def step_seconds(self, meshes: MeshBatch) -> Num:
+        """Broadcasts of parameters, one a rank that holds a shard of the optimizer."""
+        return meshes.dp_shard * (BROADCAST_S if self.settings.broadcast_params else 0.0)
 
     def accumulation_bytes(self, job: Job) -> float:
         """Nothing where the product adds to the main gradient itself; else the new gradient and the sum."""

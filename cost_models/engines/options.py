@@ -38,6 +38,8 @@ class MegatronOptions(EngineOptions):
 
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
+    broadcast_params: bool = False
+    """The step's new parameters are sent round by one broadcast a rank, as the ZeRO-1 of InternEvo does."""
     tp_comm_overlap: bool = False
     overlap_p2p: bool = True
     """Sends run beside the next chunk where a rank has several (overlap_p2p_comm, --no-overlap-p2p-communication)."""

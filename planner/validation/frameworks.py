@@ -78,6 +78,7 @@ _INTERNEVO: Final[Options] = {
     "engine.gradient_accumulation_fusion": False,
     "engine.grad_dtype": "bf16",
     "engine.overlap_param_gather": False,
+    "engine.broadcast_params": True,
 }
 """InternEvo runs FlashAttention 2, on A100 the fastest, reduces gradients in the dtype of its parameters, and sends
 parameters round after the step."""
