@@ -45,6 +45,8 @@ def against(
         return Contrast(question.asked, "illegal", False, plan, violations=refusal.violations)
     if _is_complete(situation, stated):
         return question.priced(as_given)
+    if _has(plan.strategy, as_given, stated):
+        return question.contrast(plan, None)
     pins, rest = _split(stated)
     try:
         pinned = with_pins(search, pins)
@@ -115,6 +117,12 @@ def _is_complete(situation: Situation, stated: Mapping[str, object]) -> bool:
     optional = {"dp", "dp_replicate"} | (set() if situation.model.is_moe else {"ep", "etp"})
     optional |= {"groups"} if len(situation.cluster.groups) == 1 else set()
     return all(key in stated or key in optional for key in SEARCHED)
+
+
+def _has(plan: Strategy, as_given: Strategy, stated: Mapping[str, object]) -> bool:
+    """Whether a plan has every value that is stated."""
+    names = {"groups": "stage_groups"}
+    return all(getattr(plan, names.get(key, key)) == getattr(as_given, names.get(key, key)) for key in stated)
 
 
 def _split(stated: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
