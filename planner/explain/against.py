@@ -43,10 +43,9 @@ def against(
         as_given = complete(situation.engine, context.facts, request)
     except IllegalStrategy as refusal:
         return Contrast(question.asked, "illegal", False, plan, violations=refusal.violations)
-    if _is_complete(situation, stated):
-        return question.priced(as_given)
-    if _has(plan.strategy, as_given, stated):
-        return question.contrast(plan, None)
+    if _is_complete(situation, stated) or _has(plan.strategy, as_given, stated):
+        whole = _is_complete(situation, stated)
+        return question.priced(as_given) if whole else question.contrast(plan, None)
     pins, rest = _split(stated)
     try:
         pinned = with_pins(search, pins)

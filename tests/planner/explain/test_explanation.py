@@ -84,6 +84,7 @@ def test_a_searched_alternative_is_no_slower_than_neighbours(of, plan):
         ("zero=3", "illegal", "engine.megatron_fsdp=true"),
         ("schedule=zb-h1", "illegal", "schedule=1f1b"),
         ("tp=1,pp=1,cp=1,recompute=none", "does_not_fit", "too much"),
+        ("tp=2,recompute=selective", "same", "as long"),
         ("tp=8,pp=2,cp=1", "slower", "P(the plan is faster)"),
         (
             PIPE + ",cp=1,vpp=1,schedule=1f1b,zero=1,sp=true,order=tp-cp-ep-dp-pp,offload=none,cp_kind=ring",
