@@ -16,6 +16,7 @@ from planner.formats.recipes.fields import (
     PRECISIONS,
     RECIPE_DEFAULTS,
 )
+from planner.formats.recipes.python import python_fields
 from planner.formats.settings import Beside, Settings, model_beside
 from planner.formats.shell import shell_words
 
@@ -69,6 +70,9 @@ def _read(text: str, beside: Beside, framework: str) -> Settings:
 
 def assignments(text: str, framework: str) -> dict[str, str]:
     """Dotted fields and their values: Python statements on the recipe, and `field=value` words of a command line."""
+    stated = python_fields(text, ROOTS[framework], frozenset(_by_field(framework)))
+    if stated:
+        return {field: _literal(value) for field, value in stated.items()}
     found: dict[str, str] = {}
     for line in text.splitlines():
         match = _STATEMENT.match(line)
@@ -100,23 +104,43 @@ def _literal(text: str) -> str:
 
 def _arguments(fields: dict[str, str], framework: str) -> tuple[Raw, tuple[str, ...], tuple[str, ...]]:
     """Megatron-LM's arguments, fields that are not known, fields without effect here."""
-    by_field = {
-        field: name
-        for name, place in PLACES.items()
-        for field in (place.bridge if framework == "bridge" else place.nemo)
-    }
+    by_field = _by_field(framework)
     raw: Raw = {}
     unknown, ignored = [], []
     for field, value in fields.items():
-        if field == PRECISION_FIELDS[framework]:
+        if field in (PRECISION_FIELDS[framework], f"{PRECISION_FIELDS[framework]}.precision"):
             raw |= _precision(value, field)
         elif field in by_field:
             _put(raw, by_field[field], value)
-        elif field in IGNORED or field.partition(".")[0] in IGNORED or field == "peft.dim":
+        elif (
+            field in IGNORED
+            or field.partition(".")[0] in IGNORED
+            or field == "peft.dim"
+            or _is_plain(field, framework)
+        ):
             ignored.append(field)
         else:
             unknown.append(f"{field} {did_you_mean(field, sorted(by_field))}".strip())
     return raw, tuple(unknown), tuple(ignored)
+
+
+def _is_plain(field: str, framework: str) -> bool:
+    """Whether a field lies beside the named precision and only repeats what it means."""
+    section, _, name = field.rpartition(".")
+    return section == PRECISION_FIELDS[framework] and name in (
+        "params_dtype",
+        "pipeline_dtype",
+        "autocast_enabled",
+    )
+
+
+def _by_field(framework: str) -> dict[str, str]:
+    """Dotted field -> Megatron-LM's argument."""
+    return {
+        field: name
+        for name, place in PLACES.items()
+        for field in (place.bridge if framework == "bridge" else place.nemo)
+    }
 
 
 def _put(raw: Raw, name: str, value: str) -> None:
@@ -135,6 +159,7 @@ def _put(raw: Raw, name: str, value: str) -> None:
 def _precision(value: str, field: str) -> Raw:
     """Arguments of a named mixed precision; NeMo's lie in modules, of which the last word counts."""
     name = value.rpartition(".")[2].replace("-", "_")
+    name = {"16_mixed": "fp16_mixed"}.get(name, name)
     if name not in PRECISIONS:
         raise BadInput(f"{field} {value:.60} is not known; use {', '.join(PRECISIONS)}", pointer=f"/{field}")
     return dict(PRECISIONS[name])

@@ -30,7 +30,7 @@ AC_COMMANDS: Final = "activation-checkpoint:"
 
 def read_torchtitan(text: str, beside: Beside) -> Settings:
     """Settings of a torchtitan run; raises BadInput naming the key, the numbers and what to change."""
-    keys = Keys(_toml(text) if looks_like_toml(text) else _command_line(text))
+    keys = Keys(_gathered(_toml(text)) if looks_like_toml(text) else _command_line(text))
     model = model_beside(beside, "torchtitan names a flavor of its registry, not sizes")
     keys.inside("model").ignore(
         "name", "flavor", "tokenizer_path", "hf_assets_path", "converters", "print_after_conversion"
@@ -79,6 +79,24 @@ def _toml(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(f"torchtitan settings are not valid TOML: {str(error)[:200]}; correct it") from None
+
+
+def _gathered(values: dict[str, Any]) -> dict[str, Any]:
+    """Degrees where 0.1 and 0.2 have them; before, they stood in `training` and `experimental`."""
+    parallel = values.get("parallelism", {})
+    if not isinstance(parallel, dict):
+        return values
+    moved, rest = dict(parallel), dict(values)
+    for section in ("training", "experimental"):
+        inside = values.get(section)
+        if not isinstance(inside, dict):
+            continue
+        degrees = {key: value for key, value in inside.items() if "parallel_" in key and key not in moved}
+        rest[section] = {key: value for key, value in inside.items() if key not in degrees}
+        moved |= degrees
+    if "data_parallel_degree" in moved:
+        moved.setdefault("data_parallel_shard_degree", moved.pop("data_parallel_degree"))
+    return rest | {"parallelism": moved}
 
 
 def _command_line(text: str) -> dict[str, Any]:
@@ -224,7 +242,13 @@ def _precision(keys: Keys) -> Precision:
     section = keys.inside("quantize")
     for name in ("linear", "grouped_mm"):
         section.inside(name).ignore("float8", "mx")
-    if "float8" in words:
+    older = keys.inside("float8")  # 0.1 and 0.2; with converters since 0.1
+    older.ignore(
+        "enable_fsdp_float8_all_gather", "precompute_float8_dynamic_scale_for_fsdp", "filter_fqns", "recipe_name",
+        "force_recompute_fp8_weight_in_bwd", "scaling_type_input", "scaling_type_weight", "emulate",
+        "moe_fqns_prototype",
+    )  # fmt: skip
+    if "float8" in words or older.flag("enable_float8_linear"):
         return Precision.FP8
     if "mx" in words:
         return Precision.MXFP8
@@ -249,7 +273,7 @@ def _options(keys: Keys, parallel: Keys, training: Keys) -> dict[str, Any]:
     compiled = keys.inside("compile")
     compiled.ignore("components", "backend", "fullgraph")
     found: dict[str, Any] = {}
-    if compiled.flag("enable"):
+    if compiled.flag("enable") or training.flag("compile"):  # 0.1 has it in training
         found["engine.compile"] = True
     if parallel.flag("enable_async_tensor_parallel") or compiled.flag("enable_async_tensor_parallel"):
         found["engine.async_tp"] = True

@@ -142,3 +142,47 @@ def test_adapters_are_a_field_of_recipes():
     export = write_bridge(PlannedRun(of, plan))
     assert "peft.dim=8" in export.files["train.sh"]
     assert export.losses == ()
+
+
+PYTHON = """
+import nemo_run as run
+
+def configure(nodes: int = 1):
+    recipe = llm.llama3_8b.pretrain_recipe(dir="/x", tensor_model_parallel_size=8, num_nodes=nodes)
+    recipe.trainer.strategy.tensor_model_parallel_size, recipe.trainer.strategy.sequence_parallel = 4, True
+    recipe.trainer.strategy.pipeline_model_parallel_size = (
+        2
+    )
+    recipe.data = run.Config(
+        llm.MockDataModule, seq_length=4096, global_batch_size=128, micro_batch_size=2
+    )
+    recipe.trainer.plugins = run.Config(MegatronMixedPrecision, precision="bf16-mixed", params_dtype=torch.bfloat16)
+    recipe.trainer.strategy.ddp = run.Config(DistributedDataParallelConfig, grad_reduce_in_fp32=False)
+    return recipe
+"""
+
+
+def test_python_is_read_from_its_syntax_tree():
+    found = read_nemo(PYTHON, Beside(32, OF.model))
+    strategy = found.strategy
+    assert (strategy.tp, strategy.pp, strategy.sp, strategy.mbs) == (
+        4,
+        2,
+        True,
+        2,
+    )  # later than the factory's 8
+    assert (found.job.seq_len, found.job.global_batch, found.job.precision) == (4096, 128, Precision.BF16)
+    assert found.job.options["engine.grad_dtype"] == "bf16"
+    assert found.unknown == ()
+    assert (
+        read_nemo(PYTHON.replace("tensor_model_parallel_size, ", "x, ", 1), Beside(32, OF.model)).strategy.tp
+        == 8
+    )
+
+
+def test_a_condition_over_a_field_is_refused():
+    text = "recipe.data.micro_batch_size = 1\nif fast:\n    recipe.data.micro_batch_size = 2\n"
+    with pytest.raises(BadInput, match=r"data\.micro_batch_size is set inside a condition"):
+        read_nemo(text, Beside(32, OF.model))
+    main = 'if __name__ == "__main__":\n    recipe.data.micro_batch_size = 2\n'
+    assert assignments(main, "nemo") == {"data.micro_batch_size": "2"}

@@ -142,3 +142,26 @@ def test_random_plans_come_back():
         assert '"${MODULE:-llama3}" --config "${CONFIG:-llama3_8b}"' in export.files["train.sh"]
         held += 1
     assert held >= 8
+
+
+def test_degrees_and_switches_where_older_versions_have_them():
+    old = """
+[training]
+batch_size = 2
+data_parallel_degree = -1
+tensor_parallel_degree = 4
+compile = true
+[experimental]
+pipeline_parallel_degree = 2
+[activation_checkpoint]
+mode = "none"
+[float8]
+enable_float8_linear = true
+"""
+    found = read_torchtitan(old, Beside(32, OF.model))
+    strategy = found.strategy
+    assert (strategy.tp, strategy.pp, strategy.dp_shard, strategy.dp_replicate) == (4, 2, 4, 1)
+    assert (found.job.precision, found.job.options) == (Precision.FP8, {"engine.compile": True})
+    assert found.unknown == ()
+    with pytest.raises(BadInput, match="parallelism is"):
+        read_torchtitan("[[parallelism]]\ntensor_parallel_degree = 2\n", Beside(32, OF.model))
