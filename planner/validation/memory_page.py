@@ -135,7 +135,7 @@ CONSTANTS: Final = (
 )
 
 FREE: Final = """On a grid of 0.01 the least errors are at slack {0:g} and {1:g}, and what happened is likeliest at
-held {2:g} and sigma {3:g}; held and sigma above are chosen beside it, so that no run that ran is `does_not_fit`. With
+held {2:g} and sigma {3:g}; the values above are chosen near them, so that no run that ran is `does_not_fit`. With
 expandable segments slack {4:g} and {5:g}, held {6:g} and sigma {7:g} are assumed. Fitted without one source:
 """
 
