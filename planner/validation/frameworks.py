@@ -128,6 +128,13 @@ FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
     ("litgpt thunder", Framework(LITGPT, nearest="what Thunder keeps, with nvFuser, as eager modules")),
     ("litgpt", Framework(LITGPT)),
     ("PyTorch DDP", Framework("ddp", {"engine.compile": True}, generation="examples-2020")),
+    (
+        "DeepSpeed",
+        Framework("deepspeed", {"engine.modules": "transformers"}, "as the transformers library's modules"),
+    ),
+    ("FSDP2", Framework("fsdp2", nearest="as fsdp2, whatever trains")),
+    ("FSDP", Framework("fsdp1", nearest="as fsdp1, whatever trains")),
+    ("DDP", Framework("ddp", nearest="as ddp, whatever trains")),
 )
 """First match of the framework's name wins."""
 

@@ -139,6 +139,22 @@ def test_programs_run_on_the_engine_of_their_stage(framework, zero, engine):
     assert found.strategy.offload == ("parameters" if "offload" in zero else None)
 
 
+@pytest.mark.parametrize(
+    ("framework", "zero", "engine"),
+    [
+        ("an unknown trainer on DeepSpeed", "3", "deepspeed"),
+        ("an unknown trainer on FSDP2", "3", "fsdp2"),
+        ("an unknown trainer on FSDP", "3", "fsdp1"),
+        ("an unknown trainer on DDP", "0", "ddp"),
+    ],
+)
+def test_unknown_trainers_run_on_the_engine_that_they_name(framework, zero, engine):
+    cells = {"sequence_parallel": "", "tp": "1", "dp": "16", "zero_stage": zero}
+    found = case(framework=framework, **cells)
+    assert found.situation.engine.name == engine
+    assert found.nearest
+
+
 def test_a_cumulative_row_has_the_options_of_those_before_it():
     found = of_program("torchtune", "0", notes="cumulative: + optimizer step in backward", recompute="full")
     options = found.situation.job.engine_options
