@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,13 +25,25 @@ ROUNDING = 1e-9
 
 
 Report = Callable[[Progress], None]
+Stop = Callable[[], bool]
 
 
-def make_plan(situation: Situation, search: SearchRequest, on_progress: Report | None = None) -> PlanResult:
-    """The best strategy for the objective with a certificate, alternatives, or why nothing fits."""
+def never() -> bool:
+    """Do not stop."""
+    return False
+
+
+def make_plan(
+    situation: Situation, search: SearchRequest, on_progress: Report | None = None, stop: Stop = never
+) -> PlanResult:
+    """The best strategy for the objective with a certificate, alternatives, or why nothing fits.
+
+    `stop` is asked many times a second, from several threads; once it says yes, the search for the least step ends as
+    if its time were up, with the best plan so far.
+    """
     report = on_progress or (lambda progress: None)
     if search.objective == "step_time" and not search.pareto and search.run.tokens is None:
-        return fastest_plan(situation, search, report)
+        return fastest_plan(situation, search, report, stop=stop)
     return plan_for(situation, search, StepOracle(fastest_plan, least_step_s), report)
 
 
@@ -41,6 +54,7 @@ def fastest_plan(
     *,
     explain: bool = True,
     within_s: float = np.inf,
+    stop: Stop = never,
 ) -> PlanResult:
     """The plan with the least step of the declared space, in seconds below `within_s`.
 
@@ -49,9 +63,9 @@ def fastest_plan(
     started = time.monotonic()
     context = Context.of(situation, allow_at_risk=search.allow_at_risk)
     restrictions = read_restrictions(search.pins, search.bans)
-    state, candidates = _searched(
-        context, restrictions, _search_parts(context, restrictions, search, within_s), report
-    )
+    rule, limits = _search_parts(context, restrictions, search, within_s)
+    parts = (rule, replace(limits, stop=stop))
+    state, candidates = _searched(context, restrictions, parts, report)
     best, alternatives = _predictions(situation, state, search.top_k)
     choice = _choice(situation, state, search, best, alternatives)
     if choice is not None:

@@ -42,7 +42,6 @@ from cost_models.operators.base import ParameterGroup, Style
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.job import Job
 from cost_models.specs.model import ModelSpec
-from cost_models.specs.strategy import DEFAULT_ORDER
 from cost_models.units import Num
 
 KV_REPLICATION_SINCE = "0.16"
@@ -53,9 +52,6 @@ PAIR_SCHEDULES = frozenset(SCHEDULES_RUN)
 BROADCAST_S = 2.6e-3
 """[Empirical] what one rank's broadcast of its parameters costs: InternEvo's steps on 128 to 1,024 A100, with and
 without shards over all ranks (profiles/published, intern), differ by 2.6 ms a rank."""
-
-ORDERS = (DEFAULT_ORDER, ("tp", "cp", "ep", "pp", "dp"))
-"""Of ranks on devices, inner first; the second is --use-tp-pp-dp-mapping."""
 
 
 class Megatron(Engine):
@@ -83,7 +79,6 @@ class Megatron(Engine):
             offload=() if sharded else ("optimizer",),
             full_recompute=not self.settings.ep_overlap,
             replicate_zero=1,
-            orders=ORDERS,
         )
 
     def usual_zero(self, pp: int) -> int:

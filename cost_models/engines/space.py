@@ -21,6 +21,10 @@ def selective_bases(model: ModelSpec, more: tuple[tuple[str, ...], ...] = ()) ->
     return tuple(dict.fromkeys(tuple(name for name in rung if name in names) for rung in ladder))
 
 
+ORDERS = (DEFAULT_ORDER, ("tp", "cp", "ep", "pp", "dp"))
+"""Of ranks on devices, inner first; the second is Megatron-LM's --use-tp-pp-dp-mapping."""
+
+
 @dataclass(frozen=True, slots=True)
 class Space:
     """The values a search may give each axis under this engine, beyond divisors of the device count."""
@@ -41,5 +45,5 @@ class Space:
     """Recompute scopes that the engine adds to the model's."""
     replicate_zero: int = 2
     """Least ZeRO stage whose shards may be replicated."""
-    orders: tuple[tuple[str, ...], ...] = (DEFAULT_ORDER,)
+    orders: tuple[tuple[str, ...], ...] = ORDERS
     """Orders of the axes on the link tiers, inner first."""

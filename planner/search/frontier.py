@@ -188,38 +188,6 @@ class Frontier:
             yield start, stop
             start, most = stop, min(2 * most, MOST_STATES)
 
-    def plain_kinds(self) -> list[int]:
-        """Kinds with the first context parallelism and order, without scopes first."""
-        keys = self._families.options.kinds
-        alike = [i for i, key in enumerate(keys) if replace(key, scopes=()) == replace(keys[0], scopes=())]
-        return sorted(alike, key=lambda i: len(keys[i].scopes))
-
-    def plain_states(self) -> list[int]:
-        """States with the fewest replicas and the least on the host."""
-        states = self._families.options.states
-        fewest = min((s.replicate for s in states), default=1)
-        least = min(((s.offload.optimizer, s.offload.parameters) for s in states), default=(0.0, False))
-        return [
-            i
-            for i, s in enumerate(states)
-            if s.replicate == fewest and (s.offload.optimizer, s.offload.parameters) == least
-        ]
-
-    def first_of_degrees(self, nodes: Nodes, degrees: tuple[str, ...]) -> Nodes:
-        """Of the nodes that agree in some degrees the lowest one each."""
-        rows = self._families.rows
-        columns = np.stack([getattr(rows, axis)[nodes.row] for axis in degrees])
-        _, first = np.unique(columns, axis=1, return_index=True)
-        return nodes.take(np.sort(first))
-
-    def first_of_each(self, bundles: Bundles) -> Bundles:
-        """Of the bundles that agree in pipeline, chunks, schedule and ZeRO stage the first one each."""
-        member = bundles.first[bundles.bundle]
-        zero = np.asarray([state.zero for state in self._families.options.states])[bundles.state[member]]
-        pp = self._families.rows.pp[bundles.row[member]]
-        _, first = np.unique(np.stack([pp, bundles.pipe, zero]), axis=1, return_index=True)
-        return bundles.take(np.sort(first))
-
     # ------------------------------------------------------------------ states and meshes
 
     def bundles(self, nodes: Nodes, cutoff_s: float, cut: Cut, few: "Few | None" = None) -> Bundles:

@@ -19,7 +19,7 @@ from planner.search.search_state import Found, RecomputeRule, SearchLimits, Sear
 from planner.search.solve import solve_inner
 from planner.search.walk import Walked
 
-POLISHED = 8
+POLISHED = 12
 POLISH_WITHIN = 1.03
 """How many of the best plans are improved at the end, and how close to the best they must be."""
 
@@ -143,6 +143,7 @@ class MeshSearch:
                 gap=self._limits.gap,
                 max_seconds=left,
                 seed=self._limits.seed,
+                stop=self._limits.stop,
             )
             if result.solution is not None:
                 self._offer(item.walked, result.solution)

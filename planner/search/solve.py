@@ -10,6 +10,7 @@ The lower bound is the least over the subproblems: the bound that closed each, o
 when the integer model refuted it.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from time import monotonic
 
@@ -36,16 +37,22 @@ from planner.search.windows import takes_every_cut
 
 
 def solve_inner(
-    mesh: MeshCosts, *, incumbent_s: float, gap: float, max_seconds: float, seed: int, workers: int = 1
+    mesh: MeshCosts,
+    *,
+    incumbent_s: float,
+    gap: float,
+    max_seconds: float,
+    seed: int,
+    stop: Callable[[], bool] = lambda: False,
 ) -> InnerResult:
     """Prove that no choice of this mesh is below (1 - gap) min(best, incumbent), or run out of time.
 
-    `incumbent_s` is the best step known from other meshes (infinite without one); `gap` is relative. With one
-    worker the answer depends on the arguments only (as long as the time suffices); with more, on the machine too.
+    `incumbent_s` is the best step known from other meshes (infinite without one); `gap` is relative. The solver has one
+    worker, so that the answer depends on the arguments only, as long as the time suffices and nobody says `stop`.
     """
     start = monotonic()
     goal = Goal(mesh, gap, incumbent_s)
-    effort = Effort(start + max_seconds, seed, workers)
+    effort = Effort(start + max_seconds, seed, 1, stop)
     closed = _close(goal, effort)
     bound_s = min((part.bound_s for part in closed), default=np.inf)
     bound_s = min(bound_s, np.inf if goal.best is None else goal.best.step_s)

@@ -1,11 +1,17 @@
 """One call of the integer solver, with its statuses kept apart."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
+from threading import Event, Thread
 from time import monotonic
 
 from ortools.sat.python import cp_model
 
 from planner.search.effort import Effort
+
+LOOKED_EVERY_S = 0.2
+"""How often a running solver is asked to stop, if it should."""
 
 
 class Answer(Enum):
@@ -41,8 +47,28 @@ def run_solver(model: cp_model.CpModel, effort: Effort) -> tuple[Answer, cp_mode
     parameters.cp_model_probing_level = 0
     parameters.new_constraints_batch_size = 200
     parameters.max_time_in_seconds = max(0.0, effort.until - monotonic())
-    status = solver.solve(model)
+    with _watched(solver, effort):
+        status = solver.solve(model)
     if status not in _ANSWERS:
         msg = f"the solver refused a model of {len(model.proto.constraints)} constraints: {model.validate()}"
         raise InvalidModelError(msg)
     return _ANSWERS[status], solver
+
+
+@contextmanager
+def _watched(solver: cp_model.CpSolver, effort: Effort) -> Iterator[None]:
+    """While the solver runs, a thread asks `effort.stop` and ends the solver once it says yes."""
+    ended = Event()
+
+    def watch() -> None:
+        while not ended.wait(LOOKED_EVERY_S):
+            if effort.stop():
+                solver.stop_search()
+
+    watcher = Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()

@@ -20,11 +20,16 @@ from planner.search.mesh_bounds import frequent_blocks, mesh_sums, step_bounds
 from planner.search.mesh_search import DEGREES, MORE_PLANS_TRIED, MORE_PLANS_WITHIN, MeshSearch
 from planner.search.mesh_table import all_recomputed
 from planner.search.opening import open_mesh
+from planner.search.picks import beside, first_of_degrees, first_of_each, plain_kinds, plain_states
 from planner.search.search_state import Found, RecomputeRule, SearchLimits, SearchState
 from planner.search.walk import PRICED_TOGETHER, Walk
 
 MORE_PLANS_WALKED = 512
 """Meshes behind the best that are walked for alternatives."""
+
+BESIDE_WITHIN = 1.01
+MOST_BESIDE = 64
+"""Pipes beside the best plan's that are opened, and how much slower they may be to be improved in small steps."""
 
 DIVED_AMONG = (1_500, 100_000)
 DIVED = 8
@@ -69,6 +74,7 @@ class SpaceSearch(MeshSearch):
         self._put_cut_away(cut)
         self._open_bundles(self._expand(frontier, pricer, nodes), pricer)
         self._settle()
+        self._open_beside(pricer)
         self._polish()
         if self.state.best is not None:
             self._more_plans(member for bundle in self._behind(frontier, pricer) for member in bundle.members)
@@ -99,13 +105,13 @@ class SpaceSearch(MeshSearch):
         """A good step early: the lowest meshes of plain kinds and states are opened, and not counted yet."""
         try:
             for most in DIVED_AMONG:
-                for kind in frontier.plain_kinds():
+                for kind in plain_kinds(pricer.families):
                     nodes = frontier.nodes(self._dive_below(), Cut(), [kind])
-                    few = Few(frontier.plain_states(), most)
+                    few = Few(plain_states(pricer.families), most)
                     found = frontier.bundles(nodes, self._dive_below(), Cut(), few)
                     self._open_lowest(pricer.block(found, DIVED))
                     if self.state.best is None:
-                        varied = frontier.first_of_each(found)
+                        varied = first_of_each(pricer.families, found)
                         self._open_lowest(pricer.block(varied, DIVED_VARIED))
                 if self.state.best is not None:
                     return
@@ -179,6 +185,19 @@ class SpaceSearch(MeshSearch):
         for walked in bundle.members:
             self._look(walked)
 
+    def _open_beside(self, pricer: BundlePricer) -> None:
+        """The best plan's other pipes, and its other kinds of recompute: little steps may lead from them past it."""
+        if self.state.best is None:
+            return
+        near_s = self.state.best_s * BESIDE_WITHIN
+        for bundle in pricer.block(beside(pricer.families, self.state.best.strategy), MOST_BESIDE):
+            if self._late():
+                return
+            walked = bundle.members[0]
+            solution = open_mesh(walked.mesh, near_s, self._late, self._paths).solution
+            if solution is not None:
+                self._offer(walked, solution)
+
     def _put_cut_away(self, cut: Cut) -> None:
         self.state.out_of_memory += cut.out_of_memory
         self.state.bounded += cut.bounded
@@ -192,10 +211,12 @@ class SpaceSearch(MeshSearch):
         """Meshes behind the best with the lowest nodes of their degrees."""
         worth_s = self.state.best_s * MORE_PLANS_WITHIN
         try:
-            plain = frontier.plain_kinds()[:1]
-            nodes = frontier.first_of_degrees(frontier.nodes(worth_s, Cut(), plain), DEGREES)
+            plain = plain_kinds(pricer.families)[:1]
+            nodes = first_of_degrees(pricer.families, frontier.nodes(worth_s, Cut(), plain), DEGREES)
             few = nodes.take(slice(0, 2 * MORE_PLANS_TRIED + self._limits.wanted))
-            found = frontier.bundles(few, worth_s, Cut(), Few(frontier.plain_states(), MORE_PLANS_WALKED))
+            found = frontier.bundles(
+                few, worth_s, Cut(), Few(plain_states(pricer.families), MORE_PLANS_WALKED)
+            )
         except Late:
             return
         yield from pricer.block(found, MORE_PLANS_WALKED)

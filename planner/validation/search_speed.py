@@ -16,7 +16,7 @@ from typing import Final
 
 from cost_models.engines import even_stages
 from cost_models.specs.job import JobRequest
-from cost_models.specs.recompute import Recompute
+from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from cost_models.specs.strategy import Strategy
 from planner.candidates import enumerate_candidates, strategy_of
 from planner.evaluate import Context
@@ -107,7 +107,7 @@ def evaluations_per_s(situation: Situation) -> float:
 
 
 def random_strategies(context: Context, rng: random.Random, number: int) -> Iterator[Strategy]:
-    """Legal meshes drawn evenly over rows, states, kinds and pipes, with even stages; few kinds and rows at a time."""
+    """Legal meshes drawn evenly over rows, states, kinds and pipes, with even stages and some recompute."""
     restrictions = read_restrictions({}, ())
     families = enumerate_candidates(context.situation.engine, context.facts, restrictions).families
     blocks = context.facts.model.num_blocks
@@ -116,7 +116,8 @@ def random_strategies(context: Context, rng: random.Random, number: int) -> Iter
         batch = rng.choice(batches)
         row = rng.randrange(batch.size)
         stages = even_stages(blocks, int(batch.pp[row] * batch.vpp[row]))
-        yield strategy_of(batch, row, stages, Recompute(batch.key.scopes))
+        full = 0 if batch.key.scopes else rng.choice((0, ALL_LAYERS, rng.randint(1, max(stages))))
+        yield strategy_of(batch, row, stages, Recompute(batch.key.scopes, full))
 
 
 def table(rows: Sequence[dict[str, object]]) -> str:

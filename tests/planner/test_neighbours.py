@@ -76,8 +76,14 @@ def knobs(plan: Strategy) -> Iterator[Strategy]:
     yield replace(plan, dp_replicate=plan.dp_replicate * 2)
     if plan.dp_replicate % 2 == 0:
         yield replace(plan, dp_replicate=plan.dp_replicate // 2)
-    for schedule in (ScheduleName.GPIPE, ScheduleName.ONE_F_ONE_B):
+    for schedule in ScheduleName:
         yield replace(plan, schedule=schedule)
+    for kind in ("ring", "allgather", "ulysses"):
+        yield replace(plan, cp_kind=kind)
+    for order in (("tp", "cp", "ep", "dp", "pp"), ("tp", "cp", "ep", "pp", "dp")):
+        yield replace(plan, order=order)
+    for offload in ("none", "optimizer", "parameters"):
+        yield replace(plan, offload=offload)
 
 
 def recomputes(plan: Strategy, scopes: tuple[str, ...]) -> Iterator[Strategy]:

@@ -83,7 +83,7 @@ def axis_values(of: Situation) -> dict[str, list]:
         "sp": [False] if plain else [False, True],
         "dp_replicate": ways if max(ZERO.get(name, [0])) >= least_zero_of_replicas(name) else [1],
         "cp_kind": CP_KINDS if not plain and name != "deepspeed" else CP_KINDS[:1],
-        "order": ORDERS if name == "megatron" else ORDERS[:1],
+        "order": ORDERS,
         "offload": OFFLOADS.get(name, ["none", "optimizer", "parameters"]),
         "schedule": {
             "megatron": ["1f1b", "interleaved"],

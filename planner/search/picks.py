@@ -1,0 +1,67 @@
+"""A few nodes and bundles of families that are worth a look of their own."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from cost_models.specs.offload import parse_offload
+from cost_models.specs.strategy import Strategy
+from planner.families import Families, State
+from planner.search.bundles import Bundles
+from planner.search.frontier import Nodes
+
+
+def plain_kinds(families: Families) -> list[int]:
+    """Kinds with the first context parallelism and order, without scopes first."""
+    keys = families.options.kinds
+    alike = [i for i, key in enumerate(keys) if replace(key, scopes=()) == replace(keys[0], scopes=())]
+    return sorted(alike, key=lambda i: len(keys[i].scopes))
+
+
+def plain_states(families: Families) -> list[int]:
+    """States with the fewest replicas and the least on the host."""
+    states = families.options.states
+    fewest = min((s.replicate for s in states), default=1)
+    least = min(((s.offload.optimizer, s.offload.parameters) for s in states), default=(0.0, False))
+    return [
+        i
+        for i, s in enumerate(states)
+        if s.replicate == fewest and (s.offload.optimizer, s.offload.parameters) == least
+    ]
+
+
+def first_of_degrees(families: Families, nodes: Nodes, degrees: tuple[str, ...]) -> Nodes:
+    """Of the nodes that agree in some degrees the lowest one each."""
+    rows = families.rows
+    columns = np.stack([getattr(rows, axis)[nodes.row] for axis in degrees])
+    _, first = np.unique(columns, axis=1, return_index=True)
+    return nodes.take(np.sort(first))
+
+
+def first_of_each(families: Families, bundles: Bundles) -> Bundles:
+    """Of the bundles that agree in pipeline, chunks, schedule and ZeRO stage the first one each."""
+    member = bundles.first[bundles.bundle]
+    zero = np.asarray([state.zero for state in families.options.states])[bundles.state[member]]
+    pp = families.rows.pp[bundles.row[member]]
+    _, first = np.unique(np.stack([pp, bundles.pipe, zero]), axis=1, return_index=True)
+    return bundles.take(np.sort(first))
+
+
+def beside(families: Families, strategy: Strategy) -> Bundles:
+    """Meshes that differ from a strategy in pipe or in recompute scopes alone."""
+    options = families.options
+    alike = np.ones(families.rows.size, dtype=bool)
+    for axis in ("tp", "cp", "pp", "ep", "etp", "mbs", "sp"):
+        alike &= getattr(families.rows, axis) == int(getattr(strategy, axis))
+    (row,) = np.flatnonzero(alike)[:1] if alike.any() else (None,)
+    wanted = State(strategy.zero, strategy.dp_replicate, parse_offload(strategy.offload))
+    if row is None or wanted not in options.states:
+        return Bundles.none()
+    same = (strategy.cp_kind, strategy.order)
+    kinds = [i for i, key in enumerate(options.kinds) if (key.cp_kind, key.order) == same]
+    pairs = [(kind, pipe) for kind in kinds for pipe in np.flatnonzero(families.pipes_legal[row])]
+    kind, pipe = np.asarray(pairs, dtype=np.int64).reshape(-1, 2).T
+    of_all = np.ones(len(pairs), dtype=np.int64)
+    state = options.states.index(wanted)
+    each = np.arange(len(pairs) + 1)
+    return Bundles(kind, of_all * int(row), of_all * state, each, each[:-1], pipe, np.zeros(len(pairs)))
