@@ -132,7 +132,7 @@ ARGUMENTS = {
         # https://github.com/modelscope/ms-swift/issues/5737: 46 layers on 4 ranks.
         (
             {"num-layers": "46", "pipeline-model-parallel-size": "4"},
-            ("46 layers", "use 1, 2, 23 or 46", "11+12+12+11", "--pipeline-model-parallel-layout"),
+            ("46", "use 1, 2, 23 or 46", "11+12+12+11", "--pipeline-model-parallel-layout"),
         ),
     ],
 )
