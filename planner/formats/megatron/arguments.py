@@ -1,15 +1,12 @@
 """Typed access to Megatron-LM arguments, which remembers what was asked for and what was assumed."""
 
-import re
+import ast
 from collections.abc import Callable
-from typing import Final
 
 from cost_models.errors import BadInput
 from cost_models.suggest import did_you_mean
 from planner.formats.megatron.known import IGNORED, KNOWN, REFUSED
 from planner.formats.megatron.tokens import Raw
-
-_PATTERN_ITEM: Final = re.compile(r"\(\[([01])\]\*(\d+)((?:\+\[[01]\]\*\d+)*)\)")
 
 
 class Arguments:
@@ -72,10 +69,22 @@ class Arguments:
         try:
             value = kind(text.replace("_", ""))
         except ValueError:
+            if text.startswith("$"):
+                raise BadInput(
+                    f"--{name} {text:.60} is a variable that the file does not set; write {what}",
+                    pointer=f"/{name}",
+                ) from None
             raise BadInput(f"--{name} {text:.60} is not {what}; correct it", pointer=f"/{name}") from None
         if not low <= value < float("inf"):
             raise BadInput(f"--{name} is {text:.60}; give {what} from {low} up", pointer=f"/{name}")
         return value
+
+    def one_of(self, name: str, known: tuple[str, ...], default: str = "") -> str:
+        """One of the words that the framework's parser takes; raises BadInput naming them."""
+        text = self._raw.get(name, default)
+        if text not in known and text != default:
+            raise BadInput(f"--{name} {text:.40} is not known; use {', '.join(known)}", pointer=f"/{name}")
+        return text
 
     def assume(self, name: str, value: object) -> None:
         """Note a default that the answer rests on."""
@@ -89,14 +98,27 @@ def layer_pattern(text: str, layers: int, name: str) -> tuple[bool, ...]:
     """
     if text.isdigit() and int(text) > 0:
         return tuple(index % int(text) == 0 for index in range(layers))
-    compact = text.replace(" ", "")
-    if not _PATTERN_ITEM.fullmatch(compact):
+    try:
+        chosen = _listed(ast.parse(text.strip()[:4000], mode="eval").body, layers + 1)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise BadInput(
             f"--{name} {text:.60} is not known; write a number or ([0]*3+[1]*{max(layers - 3, 1)})"
-        )
-    chosen: list[bool] = []
-    for bit, count in re.findall(r"\[([01])\]\*(\d+)", compact):
-        chosen += [bit == "1"] * min(int(count), layers + 1)
+        ) from None
     if len(chosen) != layers:
         raise BadInput(f"--{name} names {len(chosen)} layers, the model has {layers}; make them equal")
     return tuple(chosen)
+
+
+def _listed(node: ast.expr, most: int) -> list[bool]:
+    """Zeros and ones of lists, sums and multiples of lists, cut after `most`; ValueError for anything else."""
+    if isinstance(node, ast.List):
+        values = [each.value for each in node.elts if isinstance(each, ast.Constant)]
+        if len(values) == len(node.elts) and all(type(value) is int and value in (0, 1) for value in values):
+            return [value == 1 for value in values]
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return [*_listed(node.left, most), *_listed(node.right, most)]
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        times = node.right.value if isinstance(node.right, ast.Constant) else None
+        if type(times) is int:
+            return _listed(node.left, most) * min(max(times, 0), most)
+    raise ValueError("no list of zeros and ones")

@@ -41,6 +41,8 @@ def _precision(arguments: Arguments) -> Precision:
     if arguments.flag("bf16") and arguments.flag("fp16"):
         raise BadInput("--bf16 and --fp16 are both given; keep one", pointer="/fp16")
     if arguments.has("fp8-format"):
+        arguments.one_of("fp8-format", ("e4m3", "hybrid"))
+        arguments.one_of("fp8-recipe", ("tensorwise", "delayed", "mxfp8", "blockwise", "custom"))
         return FP8_RECIPES.get(arguments.text("fp8-recipe"), Precision.FP8)
     if arguments.flag("fp16"):
         return Precision.FP16
@@ -64,6 +66,7 @@ def _options(arguments: Arguments, program: str, data_parallel: int) -> dict[str
         "engine.vocabulary_multiple": arguments.whole("make-vocab-size-divisible-by", 128),
         "engine.overlap_grad_reduce": arguments.flag("overlap-grad-reduce"),
         "engine.overlap_param_gather": arguments.flag("overlap-param-gather"),
+        "engine.overlap_p2p": not arguments.flag("no-overlap-p2p-communication"),
         "engine.tp_comm_overlap": arguments.flag("tp-comm-overlap"),
         "engine.ep_overlap": arguments.flag("overlap-moe-expert-parallel-comm"),
         "engine.router_fp32": arguments.text("moe-router-dtype") in ("fp32", "fp64"),
@@ -127,7 +130,7 @@ def _optimizer_dtypes(arguments: Arguments) -> dict[str, Any]:
 
 def _attention(arguments: Arguments) -> str:
     """Unfused where asked, or where the local implementation runs without flash attention."""
-    backend = arguments.text("attention-backend", "auto")
+    backend = arguments.text("attention-backend", "auto").rpartition(".")[2]  # Bridge's is AttnBackend.flash
     if backend in ("unfused", "local"):
         return "unfused"
     local = _implementation(arguments) == "local"

@@ -25,7 +25,8 @@ def kinds_of(
 
 def table(arguments: Arguments, stream: Stream, vocab: int, tie: str, types: bool) -> Embedding:
     """Tokens and learned positions (the default kind); BERT adds two token types where it has a binary head."""
-    learned = not arguments.flag("use-rotary-position-embeddings") and (
+    rotary = arguments.flag("use-rotary-position-embeddings") or arguments.flag("no-position-embedding")
+    learned = not rotary and (
         arguments.text("position-embedding-type", "learned_absolute") == "learned_absolute"
     )
     return Embedding(

@@ -13,6 +13,9 @@ VOCABULARIES: Final = {"gpt": 50_257, "hybrid": 50_257, "bert": 30_522, "t5": 28
 """Entries of the vocabulary files that the framework's own examples use (GPT-2's BPE, BERT's and cased BERT's
 WordPiece): assumed where no size is stated, and listed as such."""
 
+TOKENIZERS: Final = {"Llama2Tokenizer": 32_000}
+"""Entries where the tokenizer's kind has one size."""
+
 
 def stream_of(arguments: Arguments) -> Stream:
     """The residual stream: LayerNorm with a bias unless RMSNorm is asked for."""
@@ -43,7 +46,7 @@ def vocabulary(arguments: Arguments, program: str) -> int:
     extra = arguments.whole("vocab-extra-ids", 0, low=0)
     if arguments.has("vocab-size"):
         return arguments.whole("vocab-size") + (extra if program == "t5" else 0)
-    size = VOCABULARIES[program]
+    size = TOKENIZERS.get(arguments.text("tokenizer-type"), VOCABULARIES[program])
     arguments.assume("vocab-size", size)
     return size + extra
 
@@ -116,9 +119,15 @@ def moe_shape(arguments: Arguments) -> MoeShape:
     """Routed and shared experts."""
     gated, function = _function(arguments)
     bias = has_bias(arguments)
+    experts, chosen = arguments.whole("num-experts"), arguments.whole("moe-router-topk", 2)
+    if chosen > experts:
+        raise BadInput(
+            f"--moe-router-topk {chosen} chooses more than --num-experts {experts}; use 1 to {experts}",
+            pointer="/moe-router-topk",
+        )
     return MoeShape(
-        experts=arguments.whole("num-experts"),
-        top_k=arguments.whole("moe-router-topk", 2),
+        experts=experts,
+        top_k=chosen,
         width=arguments.whole("moe-ffn-hidden-size", feed_forward_width(arguments)),
         gated=gated,
         function=function,

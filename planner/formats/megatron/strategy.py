@@ -49,17 +49,36 @@ def read_strategy(arguments: Arguments, num_layers: int, devices: int) -> Strate
         "sp": arguments.flag("sequence-parallel") and axes["tp"] > 1,
         "zero": _zero(arguments),
         "recompute": _recompute(arguments, num_layers, stages),
-        "cp_kind": {"a2a": "ulysses", "all_gather": "allgather"}.get(arguments.text("cp-comm-type"), "ring"),
+        "cp_kind": _ring(arguments, axes["cp"]),
     }
     replicas = arguments.whole("num-distributed-optimizer-instances", 1)
     if replicas > 1 and values["zero"]:
         values["dp_replicate"] = replicas
     if arguments.flag("optimizer-cpu-offload"):
         share = arguments.number("optimizer-offload-fraction", 1.0)
-        values["offload"] = "optimizer" if share >= 1.0 else f"optimizer:{share:g}"
+        if share > 1.0:
+            raise BadInput(f"--optimizer-offload-fraction is {share:g}; give a share from 0 to 1")
+        values["offload"] = "optimizer" if share == 1.0 else f"optimizer:{share:g}" if share else "none"
     if arguments.flag("use-tp-pp-dp-mapping"):
         values["order"] = ("tp", "cp", "ep", "pp", "dp")
     return StrategyRequest(**values)
+
+
+def _ring(arguments: Arguments, cp: int) -> str:
+    """How attention crosses context ranks; the mixed kind (all-to-all inside a node, ring outside) counts as ring."""
+    kinds = {"p2p": "ring", "a2a": "ulysses", "all_gather": "allgather", "a2a+p2p": "ring"}
+    words = set(arguments.text("cp-comm-type", "p2p").split())
+    unknown = sorted(words - set(kinds))
+    if unknown or len(words) > 1:
+        raise BadInput(
+            f"--cp-comm-type {' '.join(unknown or sorted(words)):.40} is not modelled; use one of {', '.join(kinds)} "
+            "for all layers",
+            pointer="/cp-comm-type",
+        )
+    word = words.pop() if words else "p2p"
+    if word == "a2a+p2p" and cp > 1:
+        arguments.assume("cp-comm-type", "p2p")
+    return kinds[word]
 
 
 def _zero(arguments: Arguments) -> int:
@@ -171,7 +190,7 @@ def _uneven_ends(num_layers: int, pp: int, chunks: int, first: int, last: int) -
     ]
     if any(size % chunks for size in ranks):
         raise BadInput(f"pipeline ranks of {ranks} layers are not divisible by {chunks} virtual stages each")
-    return tuple(size // chunks for _ in range(chunks) for size in ranks)
+    return _filled(tuple(size // chunks for _ in range(chunks) for size in ranks))
 
 
 def layout_stages(layout: str, num_layers: int) -> tuple[int, ...]:
@@ -210,5 +229,12 @@ def _recompute(arguments: Arguments, num_layers: int, stages: tuple[int, ...]) -
         # Groups of several layers keep fewer inputs, which is less than one input a layer that is counted here.
         return "full"
     if method == "block":
-        return f"full:{arguments.whole('recompute-num-layers')}"
+        layers, most = arguments.whole("recompute-num-layers"), max(stages)
+        if layers > num_layers:
+            raise BadInput(
+                f"--recompute-num-layers {layers} is more than the {num_layers} layers there are; use 1 to {most}, "
+                "the layers of a stage",
+                pointer="/recompute-num-layers",
+            )
+        return f"full:{layers}"
     raise BadInput('--recompute-granularity full needs --recompute-method "uniform" or "block"')

@@ -2,12 +2,16 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import yaml  # type: ignore[import-untyped]
 
 from cost_models.errors import BadInput
 from planner.formats.shell import shell_commands, shell_words
+from planner.strict_yaml import parse_yaml
+
+SECTIONS: Final = ("language_model", "model_parallel")
+"""Sections of --yaml-cfg (examples/gpt3/gpt_config.yaml)."""
 
 Raw = dict[str, str]
 """Argument name without dashes -> its words joined by a blank; `true` for a switch."""
@@ -17,10 +21,11 @@ def arguments_of_text(text: str) -> Raw:
     """Arguments of a YAML test definition (MODEL_ARGS or plain keys), or of a command line or shell script."""
     document = _yaml_mapping(text)
     if document is not None:
+        parse_yaml(text, "of Megatron-LM", "settings")  # refuses what stands twice
         model_args = document.get("MODEL_ARGS", document)
         if not isinstance(model_args, Mapping):
             raise BadInput("MODEL_ARGS is no mapping; write one `--name: value` a line")
-        return arguments_of_mapping(model_args)
+        return arguments_of_mapping(_flat(model_args))
     return _arguments_of_words(_program_words(shell_commands(text)))
 
 
@@ -36,6 +41,20 @@ def arguments_of_mapping(values: Mapping[Any, Any]) -> Raw:
     return found
 
 
+def _flat(values: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Entries of the sections of --yaml-cfg beside the others, its names turned into those of the arguments."""
+    found: dict[Any, Any] = {key: value for key, value in values.items() if key not in SECTIONS}
+    for section in SECTIONS:
+        inside = values.get(section)
+        if isinstance(inside, Mapping):
+            found |= inside
+    if found.pop("add_bias_linear", True) is False:
+        found["disable_bias_linear"] = True
+    if str(found.get("activation_func", "")) == "swiglu":
+        found |= {"swiglu": True, "activation_func": None}
+    return found
+
+
 def _word(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value).strip()
 
@@ -44,7 +63,7 @@ def _yaml_mapping(text: str) -> Mapping[str, Any] | None:
     """The mapping that YAML text holds; None where it is something else, as command lines are."""
     try:
         document = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError, ValueError):
         return None
     return document if isinstance(document, Mapping) else None
 

@@ -32,6 +32,7 @@ SWITCHES: Final = {
 OFF_SWITCHES: Final = {
     "softmax_fusion": "no-masked-softmax-fusion",
     "gradient_accumulation_fusion": "no-gradient-accumulation-fusion",
+    "overlap_p2p": "no-overlap-p2p-communication",
 }
 """Options whose switch says that they are off."""
 

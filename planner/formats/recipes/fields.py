@@ -96,6 +96,9 @@ PLACES: Final[Mapping[str, Place]] = {
         "switch",
         off=True,
     ),
+    "no-overlap-p2p-communication": Place(
+        ("comm_overlap.overlap_p2p_comm",), ("model.config.overlap_p2p_comm",), "switch", off=True
+    ),
     "no-masked-softmax-fusion": Place(
         ("model.masked_softmax_fusion",), ("model.config.masked_softmax_fusion",), "switch", off=True
     ),

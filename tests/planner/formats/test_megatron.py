@@ -134,6 +134,8 @@ def test_layout_strings_count_layers_between_bars():
 
 def test_layer_patterns():
     assert layer_pattern("2", 4, "moe-layer-freq") == (True, False, True, False)
+    assert layer_pattern("[0,1,1,0]", 4, "moe-layer-freq") == (False, True, True, False)
+    assert layer_pattern("([0]*1+[1]*1)*2", 4, "moe-layer-freq") == (False, True, False, True)
     assert layer_pattern("([0]*3+[1]*2)", 5, "moe-layer-freq") == (False, False, False, True, True)
     with pytest.raises(BadInput, match="names 5 layers, the model has 4"):
         layer_pattern("([0]*3+[1]*2)", 4, "moe-layer-freq")
@@ -169,6 +171,24 @@ def test_recompute_in_the_contracts_words(changes, recompute):
             "--num-layers 12 is not divisible by 8 virtual stages; use 1, 2",
         ),
         ({"optimizer": "lion"}, "--optimizer lion is not read"),
+        ({"num_experts": 8, "moe_router_topk": 9}, "--moe-router-topk 9 chooses more than --num-experts 8"),
+        ({"num_experts": 8, "moe_layer_freq": "[0,1,2]"}, "--moe-layer-freq .* is not known"),
+        ({"fp8_format": "e5m2"}, "--fp8-format e5m2 is not known; use e4m3, hybrid"),
+        ({"cp_comm_type": "ring"}, "--cp-comm-type ring is not modelled; use one of p2p"),
+        ({"optimizer_cpu_offload": "true", "optimizer_offload_fraction": 7}, "share from 0 to 1"),
+        ({"tensor_model_parallel_size": "$TP"}, "TP is a variable that the file does not set"),
+        (
+            {"pipeline_model_parallel_size": 2, "decoder_first_pipeline_num_layers": 12},
+            "virtual stage 1 of 2 without a layer",
+        ),
+        (
+            {
+                "recompute_granularity": "full",
+                "recompute_method": "block",
+                "recompute_num_layers": 40,
+            },
+            "--recompute-num-layers 40 is more than the 12 layers there are",
+        ),
         (
             {"pipeline_model_parallel_size": 4, "pipeline_model_parallel_layout": "Et*4|t*4|t*4|L"},
             "virtual stage 3 of 4 without a layer",
@@ -253,3 +273,36 @@ def test_a_deferred_head_waits_for_the_limit_or_the_whole_step(pp: str, limit: s
 def test_models_with_images_are_refused_by_name():
     with pytest.raises(BadInput, match="--img-h 336: models that read images"):
         read(**{"img-h": "336"})
+
+
+def test_configuration_files_of_the_framework_have_sections():
+    text = """
+language_model: {num_layers: 12, hidden_size: 512, num_attention_heads: 8, add_bias_linear: False}
+model_parallel: {tensor_model_parallel_size: 2}
+micro_batch_size: 4
+seq_length: 1024
+max_position_embeddings: 1024
+bf16: True
+"""
+    settings = read_megatron(arguments_of_text(text), 8)
+    assert (settings.strategy.tp, settings.strategy.dp, settings.strategy.mbs) == (2, 4, 4)
+    assert settings.unknown == ()
+    assert arguments_of_text(text)["disable-bias-linear"] == "true"
+    with pytest.raises(BadInput, match="stands twice"):
+        arguments_of_text("MODEL_ARGS:\n  --num-layers: 8\n  --num-layers: 16\n")
+    assert arguments_of_text("--num-layers 2 --a " + "[" * 3000 + "]" * 3000)["num-layers"] == "2"
+
+
+def test_switches_that_were_read_past():
+    two = {"pipeline_model_parallel_size": 2, "no_overlap_p2p_communication": "true"}
+    assert read(**two).job.options["engine.overlap_p2p"] is False
+    assert read(attention_backend="AttnBackend.unfused").job.options["engine.attention"] == "unfused"
+    assert "vocab-size=32000" in read(tokenizer_type="Llama2Tokenizer").assumed
+    plain, rotary = (
+        count_parameters(each.model).parameters for each in (read(), read(no_position_embedding=True))
+    )
+    assert plain - rotary == 1024 * 512  # the table of learned positions
+    offload = {"optimizer_cpu_offload": "true", "optimizer_offload_fraction": 0}
+    assert read(**offload).strategy.offload == "none"
+    mixed = read(context_parallel_size=2, cp_comm_type="a2a+p2p")
+    assert (mixed.strategy.cp_kind, "cp-comm-type=p2p" in mixed.assumed) == ("ring", True)
