@@ -66,6 +66,10 @@ def _rows(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield key, value
 
 
+RISKS = ("at_risk_share", "brier")
+"""Figures of the summary that stand below the table."""
+
+
 def show_validation(report: Mapping[str, Any]) -> None:
     """`planner validate` for people: the rows where they are few, errors by source, errors over all."""
     console = make_console()
@@ -80,7 +84,8 @@ def show_validation(report: Mapping[str, Any]) -> None:
         "all": report["summary"],
         "assumed knobs": report.get("assumed", {}),
     }
-    keys = [key for key in report["summary"] if any(key in errors for errors in report["by_source"].values())]
+    sources = report["by_source"].values()
+    keys = [key for key in report["summary"] if key not in RISKS and any(key in errors for errors in sources)]
     made = table("", *(key.replace("_", " ") for key in keys), right=[key.replace("_", " ") for key in keys])
     made.columns[0].no_wrap = True
     for name, errors in groups.items():
@@ -89,7 +94,8 @@ def show_validation(report: Mapping[str, Any]) -> None:
     tests = report.get("tests", {})
     scored = {"tests": tests.get("tests"), "tests inside": tests.get("inside")}
     order = {key: value for key, value in report.get("ranking", {}).items() if not isinstance(value, Mapping)}
-    _show_values(console, {"skipped": report["summary"].get("skipped"), **scored, **order})
+    risks = {key: report["summary"].get(key) for key in RISKS}
+    _show_values(console, {"skipped": report["summary"].get("skipped"), **risks, **scored, **order})
 
 
 def _show_values(console: Console, values: Mapping[str, Any]) -> None:
