@@ -81,6 +81,18 @@ def sync_window_s(mesh: MeshCosts, chunks: ChunkCosts) -> Array:
     return window
 
 
+def after_backward_s(mesh: MeshCosts, chunks: ChunkCosts) -> tuple[Array, Array]:
+    """Of every rank, gradient reduction that nothing hides, and optimizer with exposed gather, (p, ...) each."""
+    sync, gather, optimizer = (each.sum(1) for each in (chunks.sync_s, chunks.gather_s, chunks.optimizer_s))
+    window = sync_window_s(mesh, chunks)
+    exposed, tail = np.empty_like(sync), np.empty_like(sync)
+    for costs, ranks in mesh.alike:
+        here = list(ranks)
+        exposed[here] = exposed_sync_s(costs.rules, sync[here], window[here])
+        tail[here] = step_tail_s(costs.rules, gather[here], optimizer[here])
+    return exposed, tail
+
+
 def step_costs(mesh: MeshCosts, stages: tuple[int, ...], full_layers: tuple[int, ...]) -> StepCosts:
     """Price `stages` (blocks per virtual stage, in global order) with `full_layers` recomputed in each.
 
@@ -93,8 +105,7 @@ def step_costs(mesh: MeshCosts, stages: tuple[int, ...], full_layers: tuple[int,
     shaped = placed_chunk_costs(mesh, bounds[where], bounds[where + 1], full[where])
     point = (mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)
     timeline = simulate(*point, durations_of(mesh, shaped))
-    sync = exposed_sync_s(mesh.rules, shaped.sync_s.sum(1), sync_window_s(mesh, shaped))
-    tail = step_tail_s(mesh.rules, shaped.gather_s.sum(1), shaped.optimizer_s.sum(1))
+    sync, tail = after_backward_s(mesh, shaped)
     ends = np.asarray(timeline.rank_end_s).reshape(mesh.pp) + sync
     step = (float(ends.max()) + float(tail.max()) + mesh.rules.step_fixed_s) * mesh.rules.straggler_factor
     peaks = rank_peaks(mesh, shaped)

@@ -135,7 +135,7 @@ def simulated_step_s(context: Context, strategy: Strategy) -> float:
         paired[rank, -1 - chunk] += one.backward_s[0]
         forward[rank, chunk] += one.forward_spare_s[0]
         backward[rank, chunk] += one.backward_spare_s[0]
-        tail[rank, chunk] = one.optimizer_s[0] + mesh.rules.gather_exposed * one.gather_s[0]
+        tail[rank, chunk] = one.optimizer_s[0] + mesh.of_rank(rank).rules.gather_exposed * one.gather_s[0]
     parts = {"input_gradient_s": np.maximum(backward - weight, 0.0), "weight_gradient_s": weight}
     if mesh.table.forward_spare_s is not None:
         parts |= {"paired_forward_s": paired, "paired_backward_s": np.zeros(where.shape)}
@@ -144,8 +144,9 @@ def simulated_step_s(context: Context, strategy: Strategy) -> float:
     ends = simulate(*point, durations, extend=False).rank_end_s
     rules = mesh.rules
     window = weight if mesh.schedule.splits_backward else backward
-    left = sync.sum(1) - rules.sync_overlap * window.sum(1)
-    exposed = np.maximum(rules.sync_exposed_min * sync.sum(1), left)
+    own = [mesh.of_rank(rank).rules for rank in range(mesh.pp)]
+    left = sync.sum(1) - np.asarray([rank.sync_overlap for rank in own]) * window.sum(1)
+    exposed = np.maximum(np.asarray([rank.sync_exposed_min for rank in own]) * sync.sum(1), left)
     raw = float((ends + exposed).max()) + float(tail.sum(1).max()) + rules.step_fixed_s
     return raw * rules.straggler_factor
 

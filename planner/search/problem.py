@@ -29,12 +29,10 @@ from cost_models.chunk import (
     ChunkCosts,
     Index,
     MeshCosts,
-    exposed_sync_s,
     rank_peak_bytes,
-    step_tail_s,
 )
 from cost_models.schedule import in_flight, simulate
-from cost_models.step import durations_of, placed_chunk_costs, sync_window_s, virtual_stage
+from cost_models.step import after_backward_s, durations_of, placed_chunk_costs, virtual_stage
 
 
 class InnerStatus(StrEnum):
@@ -136,8 +134,7 @@ def price_many(mesh: MeshCosts, stages: Index, full_layers: Index) -> Prices:
     chunks = chunks_of(mesh, stages, full_layers)
     point = (mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)
     ends = simulate(*point, durations_of(mesh, chunks)).rank_end_s
-    exposed = exposed_sync_s(mesh.rules, chunks.sync_s.sum(1), sync_window_s(mesh, chunks))
-    tail = step_tail_s(mesh.rules, chunks.gather_s.sum(1), chunks.optimizer_s.sum(1))
+    exposed, tail = after_backward_s(mesh, chunks)
     pipeline_s = (ends + exposed).max(axis=0) + tail.max(axis=0)
     return Prices(steps_of(mesh, pipeline_s), np.maximum.reduce(excess_bytes(mesh, chunks), axis=0))
 

@@ -150,6 +150,8 @@ def random_question(rng: random.Random) -> tuple[Situation, dict]:
     model = read_model(random_model(rng))
     spec = random_cluster(rng)
     cluster = cluster_from_spec(smaller(spec, rng) if rng.random() < 0.7 else spec)
+    if not cluster.is_mixed:
+        return random_question(rng)
     engine = rng.choice(("megatron", "megatron", "torch"))
     job = JobRequest(
         seq_len=rng.choice((512, 2048)), global_batch=rng.choice((4, 8, 16)), precision="fp16", engine=engine

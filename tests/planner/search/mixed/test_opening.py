@@ -32,6 +32,9 @@ def scaled(mesh: MeshCosts, rng: np.random.Generator) -> MeshCosts:
         allocated_limit_bytes=rules.allocated_limit_bytes * room,
         chunk_forward_s=shown,
         chunk_backward_s=shown,
+        sync_overlap=float(rng.choice([0.0, 0.6])),
+        sync_exposed_min=float(rng.choice([0.1, 1.0])),
+        gather_exposed=float(rng.choice([0.2, 1.0])),
     )
     return replace(mesh, table=table, rules=rules)
 
