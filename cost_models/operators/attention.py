@@ -238,7 +238,10 @@ class Attention(Operator):
         )
 
     def transient(self, at: Shard, style: Style) -> Transient:
-        """Flash holds gradients only; the unfused path also holds scores and their gradient, in fp32 where upcast."""
+        """Flash holds gradients only; the unfused path also holds scores and their gradient, in fp32 where upcast.
+
+        A fused softmax overwrites the gradient it is given, and what dropout made is gone before its own gradient is.
+        """
         inside, outside = self.elements_in(at), self.elements_out(at)
         forward, backward = outside * style.compute_bytes, (inside + outside) * style.compute_bytes
         if style.cp_kind == "allgather":
@@ -246,5 +249,6 @@ class Attention(Operator):
             forward, backward = forward + gathered, backward + 2.0 * gathered
         if not style.flash_attention:
             each = 4.0 if style.softmax_fp32_copy else style.compute_bytes
-            forward, backward = forward + self._scores(at) * each, backward + 2.0 * self._scores(at) * each
+            copies = 2.0 if style.softmax_fp32_copy or style.library else 1.0
+            forward, backward = forward + self._scores(at) * each, backward + copies * self._scores(at) * each
         return Transient(forward, backward)
