@@ -61,13 +61,13 @@ class _Found:
 
 
 def scale_of(objective: str, terms: RunTerms) -> Scale:
-    """The scale of an objective; cost is counted in device hours where no price is known."""
+    """The scale of an objective; cost is counted in device hours where no price is known or all is free."""
     whole = "run" if terms.steps is not None else "step"
     if objective == "energy":
         return Scale(f"kWh a {whole}", lambda t: t.power_w / KILOWATT_HOUR_J * t.wall_s(1.0))
     if objective == "goodput":
         return Scale(f"useful {terms.unit}/s", _useful_seconds, is_rate=True)
-    priced = terms.price_usd_per_s is not None
+    priced = bool(terms.price_usd_per_s)
     money = "USD" if priced else "device hours (no price known)"
 
     def per_s(t: RunTerms) -> float:

@@ -85,13 +85,19 @@ class SpaceSearch(MeshSearch):
         return float(min((self._bounds(batch).min(initial=np.inf) for batch in batches), default=np.inf))
 
     def least_of_families_s(self, families: Families) -> float:
-        """The same for families: the lowest nodes are bounded until the next one's bound is above what was found."""
+        """The same for families: the lowest nodes are bounded until the next one's bound is above what was found.
+
+        When time runs out, the nodes not looked into count with their own, lower bound.
+        """
         frontier, least_s = self._frontier(families), np.inf
         nodes = frontier.nodes(np.inf, Cut())
         for start, stop in frontier.blocks(nodes):
             if nodes.bound_s[start] >= least_s:
                 break
-            found = frontier.bundles(nodes.take(slice(start, stop)), least_s, Cut())
+            try:
+                found = frontier.bundles(nodes.take(slice(start, stop)), least_s, Cut())
+            except Late:
+                return min(least_s, float(nodes.bound_s[start]))
             least_s = min(least_s, float(found.bound_s.min(initial=np.inf)))
         return least_s
 

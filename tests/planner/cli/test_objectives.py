@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-SMALL = "--model pythia-70m --cluster l4:2 --seq-len 2048 --global-batch 8 --top-k 0 --pin cp=1 --pin pp=1 --pin recompute=none --pin offload=none"
+from cost_models.specs.job import JobRequest
+from planner.make_plan import least_step_s
+from planner.request import CatalogModel, PresetCluster, SearchRequest
+from planner.search.frontier import Frontier, Late
+from planner.situation import resolve
+
+SMALL = (
+    "--model pythia-70m --cluster l4:2 --seq-len 2048 --global-batch 8 --top-k 0 --pin cp=1 --pin pp=1 "
+    "--pin recompute=none --pin offload=none"
+)
 
 
 def test_a_cheaper_plan_on_fewer_devices_is_a_plan_file(run: Any, tmp_path: Path) -> None:
@@ -51,3 +60,22 @@ def test_plans_of_a_front_need_a_front(run: Any, tmp_path: Path) -> None:
     assert run(f"plan {SMALL} --plans {tmp_path}").refused("--pareto")
     assert run(f"plan {SMALL} --deadline 30d").refused("--tokens")
     assert run(f"plan {SMALL} --deadline 30 --tokens 1B").refused("30d")
+
+
+def test_free_devices_are_counted_in_hours(run: Any) -> None:
+    outcome = run(f"plan {SMALL} --objective cost --price-per-device-hour 0 --json")
+    assert outcome.code == 0, outcome.err
+    assert json.loads(outcome.out)["certificate"]["proof"]["unit"] == "device hours (no price known) a step"
+
+
+def test_a_bound_that_time_cuts_short_stays_below_the_step(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = JobRequest(seq_len=2048, global_batch=8)
+    of = resolve(CatalogModel(name="pythia-70m"), PresetCluster(name="l4", devices=2), job)
+    search = SearchRequest(pins={"cp": 1, "pp": 1, "recompute": "none", "offload": "none"})
+    whole_s = least_step_s(of, search)
+
+    def late(*_: object) -> None:
+        raise Late
+
+    monkeypatch.setattr(Frontier, "bundles", late)
+    assert 0.0 < least_step_s(of, search) <= whole_s
