@@ -22,7 +22,7 @@ from planner.search.mixed.bounds import Frame, Recomputes, mixed_bounds
 from planner.search.mixed.opening import open_mixed
 from planner.search.mixed.placements import Placement
 from planner.search.mixed.pool_sums import block_counts, pool_sums
-from planner.search.mixed.space import add_values, facts_of, on_pools, placements_asked
+from planner.search.mixed.space import ON_POOLS, add_values, facts_of, on_pools, placements_asked
 from planner.search.opening import Opening
 from planner.search.problem import InnerSolution
 from planner.search.search_state import Found, RecomputeRule, SearchLimits, SearchState
@@ -87,6 +87,8 @@ class MixedSearch:
                 self._one_pool(place)
         self._walk(batches)
         self._space["groups"] = [place.text for place in wanted]
+        if batches:
+            self._space["several_groups"] = ON_POOLS
         return MixedOutcome(self.state, self._total, self._illegal, self._space)
 
     def least_bound_s(self) -> float:

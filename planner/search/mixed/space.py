@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from cost_models.engines import Facts
 from cost_models.errors import BadInput
-from cost_models.mesh import SCHEDULES, MeshBatch
+from cost_models.mesh import SCHEDULES
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.pools import devices_of, pool_clusters
 from cost_models.specs.strategy import DEFAULT_ORDER
-from planner.candidates import CP_KINDS, enumerate_candidates
+from planner.candidates import CP_KINDS
 from planner.pools import Pools
 from planner.restrictions import Restrictions, Values
 from planner.search.mixed.placements import Placement, placements
@@ -16,6 +16,14 @@ from planner.situation import Situation
 
 SCHEDULES_ON_POOLS = (ScheduleName.ONE_F_ONE_B, ScheduleName.GPIPE, ScheduleName.INTERLEAVED)
 """Schedules that are declared where a pipeline passes through several pools."""
+
+ON_POOLS = (
+    "where a pipeline passes through several groups: 1f1b, gpipe and interleaved, the order tp-cp-ep-dp-pp, one kind of "
+    "context parallelism, no offload, no replicas; vpp 1: every cut; vpp above 1: every division of the layers over the "
+    "groups, a group's stages of q and q + 1 layers, the longer ones first or last, up to 2 fewer on the first and on the "
+    "last stage, and one K for all"
+)
+"""The space on several pools in words, as the certificate shows them."""
 
 STAGE_ORDER = "-".join(DEFAULT_ORDER)
 
@@ -62,21 +70,6 @@ def on_pools(given: Restrictions) -> Restrictions | None:
         bans={**given.bans, "schedule": Values((*banned, *others))},
         pinned_words={**given.pinned_words, **taken},
     )
-
-
-def plain_meshes(pools: Pools, given: Restrictions) -> tuple[MeshBatch, ...]:
-    """Legal meshes of every placement, without offload and replicas, each batch with its pools."""
-    found = []
-    for place in placements_asked(pools, given):
-        asked = on_pools(given) if len(place.pools) > 1 else given
-        if asked is not None:
-            candidates = enumerate_candidates(pools.situation.engine, facts_of(pools.situation, place), asked)
-            found += [
-                replace(batch, key=replace(batch.key, pools=place.pools))
-                for batch in candidates.plain_batches()
-                if batch.size
-            ]
-    return tuple(found)
 
 
 def add_values(space: dict[str, object], axis: str, values: object) -> None:
