@@ -18,10 +18,10 @@ SCHEDULES_ON_POOLS = (ScheduleName.ONE_F_ONE_B, ScheduleName.GPIPE, ScheduleName
 """Schedules that are declared where a pipeline passes through several pools."""
 
 ON_POOLS = (
-    "where a pipeline passes through several groups: 1f1b, gpipe and interleaved, the order tp-cp-ep-dp-pp, one kind of "
-    "context parallelism, no offload, no replicas; vpp 1: every cut; vpp above 1: every division of the layers over the "
-    "groups, a group's stages of q and q + 1 layers, the longer ones first or last, up to 2 fewer on the first and on the "
-    "last stage, and one K for all"
+    "where a pipeline passes through several groups: 1f1b, gpipe and interleaved, the order tp-cp-ep-dp-pp, one kind "
+    "of context parallelism, no offload, no replicas; vpp 1: every cut; vpp above 1: every division of the layers over "
+    "the groups, a group's stages of q and q + 1 layers, the longer ones first or last, up to 2 fewer on the first and "
+    "on the last stage, and one K for all"
 )
 """The space on several pools in words, as the certificate shows them."""
 
