@@ -238,7 +238,8 @@ def validated_limits(stated: Mapping[str, Any]) -> dict[str, Any]:
             share = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
         except ValueError:
             share = -1.0
-        if isinstance(value, bool) or not 0.0 <= share <= 100.0:
+        most = 1.0 if key == "max_memory_fraction" else 100.0
+        if isinstance(value, bool) or not 0.0 <= share <= most:
             raise BadInput(
                 f"limits.{key} is {value!r:.40}; give a share such as 0.05 or 5%", pointer=f"/limits/{key}"
             )

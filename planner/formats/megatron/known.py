@@ -187,6 +187,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "flextron": "elastic models are not modelled",
     "use-torch-fsdp2": "torch FSDP2 inside Megatron-LM is not modelled; evaluate with --engine fsdp2",
     "fine-grained-activation-offloading": "activation offload is not modelled",
+    "cpu-offloading": "activation offload is not modelled",
     "cpu-offloading-num-layers": "activation offload is not modelled",
     "model-provider": "multimodal model providers are not read; describe the model in a layers file",
     "language-model-checkpoint": "multimodal models are not read; describe the model in a layers file",

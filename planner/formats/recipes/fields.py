@@ -65,6 +65,9 @@ PLACES: Final[Mapping[str, Place]] = {
     "grad-reduce-in-bf16": Place(
         ("ddp.grad_reduce_in_fp32",), ("trainer.strategy.ddp.grad_reduce_in_fp32",), "switch", off=True
     ),
+    "fp8-param-gather": Place(
+        ("ddp.fp8_param_gather",), ("trainer.strategy.ddp.fp8_param_gather",), "switch"
+    ),
     "use-megatron-fsdp": Place(
         ("ddp.use_megatron_fsdp",), ("trainer.strategy.ddp.use_custom_fsdp",), "switch"
     ),

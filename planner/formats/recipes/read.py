@@ -7,6 +7,7 @@ from cost_models.errors import BadInput
 from cost_models.suggest import did_you_mean
 from planner.formats.megatron.arguments import Arguments
 from planner.formats.megatron.job import read_job
+from planner.formats.megatron.known import REFUSED
 from planner.formats.megatron.strategy import degrees, read_strategy
 from planner.formats.megatron.tokens import Raw
 from planner.formats.recipes.fields import (
@@ -112,6 +113,8 @@ def _arguments(fields: dict[str, str], framework: str) -> tuple[Raw, tuple[str, 
             raw |= _precision(value, field)
         elif field in by_field:
             _put(raw, by_field[field], value)
+        elif _refused(field) and value not in ("", "false", "0"):
+            raise BadInput(f"{field} {value:.60}: {REFUSED[_refused(field)]}", pointer=f"/{field}")
         elif (
             field in IGNORED
             or field.partition(".")[0] in IGNORED
@@ -122,6 +125,12 @@ def _arguments(fields: dict[str, str], framework: str) -> tuple[Raw, tuple[str, 
         else:
             unknown.append(f"{field} {did_you_mean(field, sorted(by_field))}".strip())
     return raw, tuple(unknown), tuple(ignored)
+
+
+def _refused(field: str) -> str:
+    """Megatron-LM's argument of the field's own name, where it is one that is refused; else nothing."""
+    name = field.rpartition(".")[2].replace("_", "-")
+    return name if name in REFUSED and field.startswith("model.") else ""
 
 
 def _is_plain(field: str, framework: str) -> bool:
