@@ -34,8 +34,8 @@ class Allocator(NamedTuple):
 
 
 ALLOCATORS: Final[dict[tuple[bool, bool], Allocator]] = {
-    (True, False): Allocator(0.05, 0.04, 0.09),
-    (False, False): Allocator(0.15, 0.04, 0.09),
+    (True, False): Allocator(0.05, 0.04, 0.10),
+    (False, False): Allocator(0.15, 0.04, 0.10),
     (True, True): Allocator(0.02, 0.01, 0.05),
     (False, True): Allocator(0.05, 0.01, 0.05),
 }

@@ -148,7 +148,7 @@ def _beside_head(priced: PricedRows, index: int, transient: np.ndarray, kind: in
     """The last block runs backward while the head's gradients are still being reduced (ZeRO 2 and 3), or beside logits
     that the engine keeps."""
     if priced.kept_logits_bytes is not None:
-        transient[-2] += priced.kept_logits_bytes[index]
+        transient[-2:] += priced.kept_logits_bytes[index]
     if priced.unit_backward is None or priced.meshes.zero[index] < 2:
         return transient
     backward = priced.unit_backward[kind, priced.rows.blocks[-1], index]

@@ -52,7 +52,8 @@ class DeepSpeed(TorchFamily):
     @property
     def keeps_logits(self) -> bool:
         """Megatron-DeepSpeed's models run in the pipeline engine, whose buffers hold the last stage's outputs, fp32
-        logits, until the backward has ended (runtime/pipe/engine.py, _exec_forward_pass)."""
+        logits, until the backward has ended (runtime/pipe/engine.py, _exec_forward_pass), beside the softmax, which is
+        made of a copy (megatron/mpu/cross_entropy.py)."""
         return self.zero_settings.modules == "megatron"
 
     def space(self, model: ModelSpec, job: Job) -> Space:

@@ -64,7 +64,7 @@ def test_what_ran_never_does_not_fit_and_what_failed_is_seldom_missed(outcomes: 
     found = risk_json(outcomes)
     assert found["ran_does_not_fit"] == 0
     assert found["ran_at_risk"] <= 0.10 * found["ran"]
-    assert found["failed_fits"] <= 2  # both with the MLP in CUDA graphs, whose pools are not modelled
+    assert found["failed_fits"] <= 2
     assert found["brier"] <= 0.03
 
 
