@@ -239,7 +239,11 @@ def _inside_deepspeed(keys: Keys, beside: Beside) -> Settings:
         "zero_optimization": zero,
         "bf16": {"enabled": _precision(keys) is Precision.BF16},
         "fp16": {"enabled": _precision(keys) is Precision.FP16},
-        "gradient_accumulation_steps": section.whole("gradient_accumulation_steps", 1),
+        "gradient_accumulation_steps": (
+            "auto"
+            if section.is_auto("gradient_accumulation_steps")
+            else section.whole("gradient_accumulation_steps", 1)
+        ),
     }
     section.ignore(
         "gradient_clipping",

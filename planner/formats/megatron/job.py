@@ -20,7 +20,7 @@ DTYPES: Final = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
 def read_job(arguments: Arguments, data_parallel: int, program: str, version: str = "") -> JobRequest:
     """The job of a run on `data_parallel` ranks; raises BadInput naming the argument."""
     micro = arguments.whole("micro-batch-size")
-    batch = arguments.whole("global-batch-size", micro * data_parallel)
+    batch = arguments.whole("global-batch-size", _scheduled(arguments) or micro * data_parallel)
     return JobRequest(
         seq_len=_sequence(arguments, program),
         global_batch=batch,
@@ -29,6 +29,21 @@ def read_job(arguments: Arguments, data_parallel: int, program: str, version: st
         optimizer=_optimizer(arguments),
         options=_options(arguments, program, data_parallel),
     )
+
+
+def _scheduled(arguments: Arguments) -> int:
+    """The batch that --step-batch-size-schedule starts with (`0:384 200B:768`), which is assumed; 0 without one."""
+    first = arguments.text("step-batch-size-schedule").partition(" ")[0].rpartition(":")[2]
+    if not first:
+        return 0
+    if not first.isdigit() or not 0 < int(first) < 10**9:
+        raise BadInput(
+            f"--step-batch-size-schedule {first:.40} is no batch size; write for example 0:384 200B:768",
+            pointer="/step-batch-size-schedule",
+        )
+    if not arguments.has("global-batch-size"):
+        arguments.assume("global-batch-size", first)
+    return int(first)
 
 
 def _sequence(arguments: Arguments, program: str) -> int:
@@ -152,7 +167,8 @@ def _deferred(arguments: Arguments, data_parallel: int) -> int:
     if not (arguments.flag("defer-embedding-wgrad-compute") and pipelined):
         return 0
     micro = arguments.whole("micro-batch-size")
-    all_of_them = arguments.whole("global-batch-size", micro * data_parallel) // (micro * data_parallel)
+    batch = arguments.whole("global-batch-size", _scheduled(arguments) or micro * data_parallel)
+    all_of_them = batch // (micro * data_parallel)
     limit = arguments.whole("wgrad-deferral-limit", 0, low=0)
     return min(limit, all_of_them) if limit else all_of_them
 

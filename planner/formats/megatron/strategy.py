@@ -51,6 +51,9 @@ def read_strategy(arguments: Arguments, num_layers: int, devices: int) -> Strate
         "recompute": _recompute(arguments, num_layers, stages),
         "cp_kind": _ring(arguments, axes["cp"]),
     }
+    group = arguments.whole("microbatch-group-size-per-virtual-pipeline-stage", axes["pp"])
+    if values["vpp"] > 1 and group != axes["pp"]:
+        arguments.assume("microbatch-group-size-per-virtual-pipeline-stage", axes["pp"])
     replicas = arguments.whole("num-distributed-optimizer-instances", 1)
     if replicas > 1 and values["zero"]:
         values["dp_replicate"] = replicas

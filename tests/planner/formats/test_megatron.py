@@ -306,3 +306,15 @@ def test_switches_that_were_read_past():
     assert read(**offload).strategy.offload == "none"
     mixed = read(context_parallel_size=2, cp_comm_type="a2a+p2p")
     assert (mixed.strategy.cp_kind, "cp-comm-type=p2p" in mixed.assumed) == ("ring", True)
+
+
+def test_a_schedule_of_batches_starts_with_its_first():
+    raw = {name: value for name, value in GPT.items() if name != "global-batch-size"}
+    settings = read_megatron({**raw, "step-batch-size-schedule": "0:384 200B:768"}, 8)
+    assert settings.job.global_batch == 384
+    assert "global-batch-size=384" in settings.assumed
+    groups = {"pipeline_model_parallel_size": 4, "num_virtual_stages_per_pipeline_rank": 3}
+    found = read(**groups, microbatch_group_size_per_virtual_pipeline_stage=5)
+    assert "microbatch-group-size-per-virtual-pipeline-stage=4" in found.assumed
+    with pytest.raises(BadInput, match="no batch size"):
+        read_megatron({**raw, "step-batch-size-schedule": "0:many"}, 8)
