@@ -28,7 +28,7 @@ from planner.search.problem import InnerSolution
 from planner.search.search_state import Found, RecomputeRule, SearchLimits, SearchState
 from planner.search.space_search import SpaceSearch
 
-TOGETHER = 32
+TOGETHER = 64
 """Meshes of several pools that are priced in one go."""
 
 DIVED = 2
