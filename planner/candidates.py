@@ -24,8 +24,10 @@ MIN_TOKENS_PER_CP_RANK = 1024
 
 MAX_TOKENS_PER_MICRO_BATCH = 65_536
 MAX_SAMPLES_PER_MICRO_BATCH = 1024
-MAX_CHUNKS_PER_RANK = 8
-"""Virtual stages per rank that the search tries."""
+CHUNKS_PER_RANK = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20)
+"""Virtual stages per rank that the search tries; those above MANY_CHUNKS where the layers divide evenly."""
+
+MANY_CHUNKS = 8
 
 CP_KINDS = ("ring", "allgather", "ulysses")
 
@@ -75,7 +77,9 @@ def enumerate_candidates(engine: Engine, facts: Facts, restrictions: Restriction
     values = axis_values(engine, space, facts, restrictions)
     rows = _rows(values, facts, restrictions)
     options = Options(_pipes(values), _states(values, space, restrictions), _kinds(space, restrictions))
-    families, total, illegal = sort_out(engine, facts, rows, options, _plausible(rows, options))
+    families, total, illegal = sort_out(
+        engine, facts, rows, options, _plausible(rows, options, facts.model.num_blocks)
+    )
     return Candidates(families, total, illegal, _describe(values, space, options))
 
 
@@ -85,7 +89,7 @@ def all_meshes(engine: Engine, facts: Facts, restrictions: Restrictions) -> Mesh
     values = axis_values(engine, space, facts, restrictions)
     rows = _rows(values, facts, restrictions)
     options = Options(_pipes(values), _states(values, space, restrictions), _kinds(space, restrictions))
-    pipes, states, _ = _plausible(rows, options)
+    pipes, states, _ = _plausible(rows, options, facts.model.num_blocks)
     families = Families(rows, options, pipes, states, np.ones((rows.size, 1), dtype=bool))
     none = [i for i, state in enumerate(options.states) if state.offload == options.states[0].offload]
     return replace(families.of_kind(0, none), key=MeshKey())
@@ -101,7 +105,7 @@ def axis_values(
     schedules = restrictions.allowed("schedule", (SCHEDULES.index(ScheduleName(s)) for s in space.schedules))
     chunked = any(SCHEDULES[schedule] is ScheduleName.INTERLEAVED for schedule in schedules)
     folded = any(SCHEDULES[schedule].has_two_chunks for schedule in schedules)
-    most_chunks = min(MAX_CHUNKS_PER_RANK if chunked else 1 + folded, blocks)
+    most_chunks = min(max(CHUNKS_PER_RANK) if chunked else 1 + folded, blocks)
     one, moe = (1,), model.is_moe
     usual: dict[str, tuple[int, ...]] = {
         "tp": tuple(d for d in ways if d <= domain) if space.tensor else one,
@@ -109,7 +113,7 @@ def axis_values(
         if space.context
         else one,
         "pp": tuple(d for d in ways if d <= blocks) if space.pipeline else one,
-        "vpp": tuple(range(1, most_chunks + 1)),
+        "vpp": tuple(v for v in CHUNKS_PER_RANK if v <= most_chunks),
         "ep": divisors(model.num_experts) if space.expert and moe else one,
         "etp": tuple(d for d in ways if d <= domain) if space.expert and moe and space.tensor else one,
         "zero": space.zero,
@@ -202,9 +206,11 @@ def _kinds(space: Space, restrictions: Restrictions) -> tuple[MeshKey, ...]:
     )
 
 
-def _plausible(rows: MeshBatch, options: Options) -> tuple[Bool, Bool, Bool]:
+def _plausible(rows: MeshBatch, options: Options, blocks: int) -> tuple[Bool, Bool, Bool]:
     """What is a combination at all: replicas divide dp; kinds and orders differ where there is something to order."""
-    pipes = np.ones((rows.size, len(options.pipes)), dtype=bool)
+    chunks = options.pipes[:, 1]
+    even = blocks % (rows.pp[:, None] * chunks[None, :]) == 0
+    pipes: Bool = even | (chunks <= MANY_CHUNKS)[None, :]
     replicas = np.asarray([state.replicate for state in options.states], dtype=np.int64)
     states = (
         rows.dp[:, None] % replicas[None, :] == 0 if len(replicas) else np.zeros((rows.size, 0), dtype=bool)
@@ -222,6 +228,7 @@ def _describe(values: Mapping[str, tuple[int, ...]], space: Space, options: Opti
     described: dict[str, object] = {name: list(found) for name, found in values.items() if name != "schedule"}
     described["sp"] = [bool(value) for value in values["sp"]]
     described["schedule"] = [SCHEDULES[value].value for value in values["schedule"]]
+    described["vpp_above_8"] = "where the layers divide evenly"
     described["dp"] = "devices / (tp x cp x pp)"
     described["dp_shard"] = "dp / dp_replicate"
     scopes = dict.fromkeys(key.scopes for key in options.kinds)

@@ -73,7 +73,7 @@ class Megatron(Engine):
         scopes = selective_bases(model, (self.default_scopes,))
         sharded = self.settings.megatron_fsdp
         return Space(
-            zero=(1, 2, 3) if sharded else (1,),
+            zero=(1, 2, 3) if sharded else (0, 1),
             schedules=("1f1b", "interleaved"),
             scopes=scopes,
             offload=() if sharded else ("optimizer",),

@@ -19,7 +19,7 @@ from planner.search.search_state import Found, RecomputeRule, SearchLimits, Sear
 from planner.search.solve import solve_inner
 from planner.search.walk import Walked
 
-POLISHED = 12
+POLISHED = 8
 POLISH_WITHIN = 1.03
 """How many of the best plans are improved at the end, and how close to the best they must be."""
 

@@ -48,7 +48,7 @@ def first_of_each(families: Families, bundles: Bundles) -> Bundles:
 
 
 def beside(families: Families, strategy: Strategy) -> Bundles:
-    """Meshes that differ from a strategy in pipe or in recompute scopes alone."""
+    """Meshes that differ from a strategy in schedule and chunks alone."""
     options = families.options
     alike = np.ones(families.rows.size, dtype=bool)
     for axis in ("tp", "cp", "pp", "ep", "etp", "mbs", "sp"):
@@ -57,8 +57,8 @@ def beside(families: Families, strategy: Strategy) -> Bundles:
     wanted = State(strategy.zero, strategy.dp_replicate, parse_offload(strategy.offload))
     if row is None or wanted not in options.states:
         return Bundles.none()
-    same = (strategy.cp_kind, strategy.order)
-    kinds = [i for i, key in enumerate(options.kinds) if (key.cp_kind, key.order) == same]
+    same = (strategy.recompute.scopes, strategy.cp_kind, strategy.order)
+    kinds = [i for i, key in enumerate(options.kinds) if (key.scopes, key.cp_kind, key.order) == same]
     pairs = [(kind, pipe) for kind in kinds for pipe in np.flatnonzero(families.pipes_legal[row])]
     kind, pipe = np.asarray(pairs, dtype=np.int64).reshape(-1, 2).T
     of_all = np.ones(len(pairs), dtype=np.int64)

@@ -27,13 +27,14 @@ from planner.search.walk import PRICED_TOGETHER, Walk
 MORE_PLANS_WALKED = 512
 """Meshes behind the best that are walked for alternatives."""
 
-BESIDE_WITHIN = 1.01
-MOST_BESIDE = 64
+BESIDE_WITHIN = 1.004
+MOST_BESIDE = 16
 """Pipes beside the best plan's that are opened, and how much slower they may be to be improved in small steps."""
 
 DIVED_AMONG = (1_500, 100_000)
 DIVED = 8
 DIVED_VARIED = 64
+DIVED_KINDS = 4
 DIVED_BELOW = 0.97
 PROBED = 4
 PROBED_BELOW = 0.98
@@ -111,7 +112,7 @@ class SpaceSearch(MeshSearch):
         """A good step early: the lowest meshes of plain kinds and states are opened, and not counted yet."""
         try:
             for most in DIVED_AMONG:
-                for kind in plain_kinds(pricer.families):
+                for kind in plain_kinds(pricer.families)[:DIVED_KINDS]:
                     nodes = frontier.nodes(self._dive_below(), Cut(), [kind])
                     few = Few(plain_states(pricer.families), most)
                     found = frontier.bundles(nodes, self._dive_below(), Cut(), few)

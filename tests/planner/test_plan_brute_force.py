@@ -41,7 +41,7 @@ OFFLOADS = {
 
 
 ZERO = {
-    "megatron": [1],
+    "megatron": [0, 1],
     "torch": [0, 1, 2, 3],
     "deepspeed": [0, 1, 2, 3],
     "fsdp2": [2, 3],
@@ -313,7 +313,7 @@ def agrees(found: PlanResult, brute_s: float, gap: float) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_the_plan_is_the_best_of_its_space(seed):
     rng = random.Random(seed)
-    statuses = [check(random_instance(rng, most=60)) for _ in range(8)]
+    statuses = [check(random_instance(rng, most=40)) for _ in range(5)]
     assert "optimal" in statuses
 
 
