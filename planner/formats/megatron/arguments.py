@@ -2,11 +2,15 @@
 
 import ast
 from collections.abc import Callable
+from typing import Final
 
 from cost_models.errors import BadInput
 from cost_models.suggest import did_you_mean
 from planner.formats.megatron.known import IGNORED, KNOWN, REFUSED
 from planner.formats.megatron.tokens import Raw
+
+MOST_LAYERS: Final = 10_000
+"""Far more than any model has."""
 
 
 class Arguments:
@@ -78,6 +82,13 @@ class Arguments:
         if not low <= value < float("inf"):
             raise BadInput(f"--{name} is {text:.60}; give {what} from {low} up", pointer=f"/{name}")
         return value
+
+    def layers(self, name: str, default: int | None = None, low: int = 1) -> int:
+        """A number of layers; raises BadInput also where it is more than any model has."""
+        found = self.whole(name, default, low)
+        if found > MOST_LAYERS:
+            raise BadInput(f"--{name} is {found:,}; give at most {MOST_LAYERS:,} layers", pointer=f"/{name}")
+        return found
 
     def one_of(self, name: str, known: tuple[str, ...], default: str = "") -> str:
         """One of the words that the framework's parser takes; raises BadInput naming them."""

@@ -18,8 +18,8 @@ from planner.formats.megatron.shapes import attention_shape, mlp_shape, stream_o
 def encoder_decoder(arguments: Arguments, name: str) -> ModelSpec:
     """The model of pretrain_t5.py."""
     stream, vocab = stream_of(arguments), vocabulary(arguments, "t5")
-    encoders = arguments.whole("encoder-num-layers", arguments.whole("num-layers", 0, low=0) or None)
-    decoders = arguments.whole("decoder-num-layers", encoders)
+    encoders = arguments.layers("encoder-num-layers", arguments.layers("num-layers", 0, low=0) or None)
+    decoders = arguments.layers("decoder-num-layers", encoders)
     order = ("decoder_first", *("decoder",) * (decoders - 1))
     heads = arguments.whole("num-attention-heads")
     return ModelSpec(

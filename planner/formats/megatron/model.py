@@ -57,7 +57,7 @@ def _decoder(arguments: Arguments, program: str, name: str) -> ModelSpec:
         max_seq_len=arguments.whole("max-position-embeddings", arguments.whole("seq-length", 1)),
         tied=not arguments.flag("untie-embeddings-and-output-weights"),
     )
-    mtp = arguments.whole("mtp-num-layers", 0, low=0)
+    mtp = arguments.layers("mtp-num-layers", 0, low=0)
     table_tie = EMBEDDING_TIE if mtp else decoder.embedding_tie
     head_tie = decoder.embedding_tie or (HEAD_TIE if mtp else "")
     last = (
@@ -108,7 +108,7 @@ def _blocks(
     pattern = arguments.text("hybrid-layer-pattern") or arguments.text("hybrid-override-pattern")
     if pattern:
         return _hybrid(arguments, stream, pattern)
-    layers = arguments.whole("num-layers")
+    layers = arguments.layers("num-layers")
     attention = attention_sublayer(stream, attention_shape(arguments, causal=program != "bert"))
     dense = (attention, feed_forward_sublayer(stream, mlp_shape(arguments)))
     if not arguments.has("num-experts"):
@@ -127,7 +127,7 @@ def _hybrid(
     wrong = sorted(set(letters) - set(HYBRID))
     if wrong:
         raise BadInput(f"--hybrid-layer-pattern holds {''.join(wrong)!r:.20}; use only {' '.join(HYBRID)}")
-    layers = arguments.whole("num-layers", len(letters))
+    layers = arguments.layers("num-layers", len(letters))
     if layers != len(letters):
         raise BadInput(
             f"--hybrid-layer-pattern names {len(letters)} layers, --num-layers is {layers}; make them equal"

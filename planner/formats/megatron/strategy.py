@@ -11,6 +11,7 @@ from planner.formats.megatron.arguments import Arguments
 
 _GROUP: Final = re.compile(r"\(([^()]*)\)\*(\d+)")
 _REPEAT: Final = re.compile(r"([A-Za-z])\*(\d+)")
+MOST_CHARACTERS: Final = 200_000
 _LAYOUT: Final = re.compile(r"[EtmL|]*")
 
 
@@ -196,12 +197,29 @@ def _uneven_ends(num_layers: int, pp: int, chunks: int, first: int, last: int) -
     return _filled(tuple(size // chunks for _ in range(chunks) for size in ranks))
 
 
+def _repeated(match: re.Match[str]) -> str:
+    """What a layout repeats, written out."""
+    length = len(match[1]) * int(match[2][:9])
+    if length > MOST_CHARACTERS:
+        raise _too_long(length)
+    return match[1] * int(match[2])
+
+
+def _too_long(length: int) -> BadInput:
+    return BadInput(
+        f"--pipeline-model-parallel-layout comes to {length:,} letters; name each layer once",
+        pointer="/pipeline-model-parallel-layout",
+    )
+
+
 def layout_stages(layout: str, num_layers: int) -> tuple[int, ...]:
     """Blocks of every virtual stage of a layout such as `Et*3|(tt|)*6L` (E embedding, t layer, L loss)."""
     text = layout.replace(",", "").replace(" ", "")
-    while _GROUP.search(text):
-        text = _GROUP.sub(lambda match: match[1] * min(int(match[2]), 100_000), text)
-    text = _REPEAT.sub(lambda match: match[1] * min(int(match[2]), 100_000), text)
+    for pattern in (_GROUP, _REPEAT):
+        while pattern.search(text):
+            text = pattern.sub(_repeated, text)
+            if len(text) > MOST_CHARACTERS:
+                raise _too_long(len(text))
     if not _LAYOUT.fullmatch(text):
         raise BadInput(
             f"--pipeline-model-parallel-layout {layout:.80} is not known; write for example Et*3|(tt|)*6L"

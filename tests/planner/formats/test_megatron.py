@@ -176,6 +176,8 @@ def test_recompute_in_the_contracts_words(changes, recompute):
         ({"fp8_format": "e5m2"}, "--fp8-format e5m2 is not known; use e4m3, hybrid"),
         ({"cp_comm_type": "ring"}, "--cp-comm-type ring is not modelled; use one of p2p"),
         ({"optimizer_cpu_offload": "true", "optimizer_offload_fraction": 7}, "share from 0 to 1"),
+        ({"num_layers": 10**20}, "give at most 10,000 layers"),
+        ({"pipeline_model_parallel_layout": "E((((t*99999)*99999)*99999)*99999)|L"}, "letters; name each"),
         ({"tensor_model_parallel_size": "$TP"}, "TP is a variable that the file does not set"),
         (
             {"pipeline_model_parallel_size": 2, "decoder_first_pipeline_num_layers": 12},
