@@ -11,7 +11,6 @@ from cost_models.mesh_costs import batch_rules, mesh_costs
 from cost_models.mixed_costs import Connections, Names, SharedPricer, mixed_costs, price_pools
 from cost_models.pricing import Pricer
 from cost_models.specs.cluster import ClusterSpec
-from cost_models.specs.device import DeviceSpec
 from cost_models.specs.pools import SHARED, link_between, pool_clusters
 from cost_models.specs.strategy import Strategy
 from planner.situation import Situation
@@ -63,10 +62,6 @@ class Pools:
         priced = pricer.price(batch)
         rules = batch_rules(pricer, priced)
         return lambda row: mesh_costs(pricer, priced, rules, row)
-
-    def device_of(self, strategy: Strategy, rank: int) -> DeviceSpec:
-        """The device of a pipeline rank; where kinds share it, the memory of the smallest."""
-        return self.cluster_of(strategy, rank).device
 
     def cluster_of(self, strategy: Strategy, rank: int) -> ClusterSpec:
         """The pool of a pipeline rank as a cluster of its own."""
