@@ -193,7 +193,7 @@ class Megatron(Engine):
 
     def step_seconds(self, meshes: MeshBatch) -> Num:
         """Broadcasts of parameters, one a rank that holds a shard of the optimizer."""
-        return meshes.dp_shard * (BROADCAST_S if self.settings.broadcast_params else 0.0)
+        return meshes.dp_shard.astype(float) * (BROADCAST_S if self.settings.broadcast_params else 0.0)
 
     def accumulation_bytes(self, job: Job) -> float:
         """Nothing where the product adds to the main gradient itself; else the new gradient and the sum."""
