@@ -9,6 +9,8 @@ from typing import Final
 _REFERENCE: Final = re.compile(
     r"\$\{([A-Za-z_]\w*|[0-9@*])(?:\[[@*]\])?(?:(:?[-=])([^{}]*))?\}|\$([A-Za-z_]\w*|[@*])"
 )
+_UNSET: Final = re.compile(r"\$\w+|\$\{\w+\}")
+"""A value that stands for another, which the script does not set."""
 _ARITHMETIC: Final = re.compile(r"\$\(\(((?:[^()]|\([^()]*\))*)\)\)")
 _NAME: Final = re.compile(r"\$?\b([A-Za-z_]\w*)\b")
 _QUOTED_ARRAY: Final = re.compile(r'"(\$\{[A-Za-z_]\w*\[[@*]\]\}|\$\{?[@*]\}?)"')
@@ -51,7 +53,8 @@ def _value(match: re.Match[str], variables: Mapping[str, str]) -> str:
     """A variable's value, its default, or the reference itself; a script is read without arguments of its own."""
     name, default = match[1] or match[4], match[3]
     value = variables.get(name)
-    if value is not None and (value or match[2] not in (":-", ":=")):
+    unset = value is None or (match[2] in (":-", ":=") and (not value or _UNSET.fullmatch(value)))
+    if value is not None and not unset:
         return value
     if default is not None:
         return bare(default)

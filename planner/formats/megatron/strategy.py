@@ -239,7 +239,7 @@ def _recompute(arguments: Arguments, num_layers: int, stages: tuple[int, ...]) -
         "recompute-granularity", "selective" if arguments.flag("recompute-activations") else ""
     )
     if not granularity:
-        return "none"
+        return "full" if arguments.flag("checkpoint-activations") else "none"  # the switch before core 0.2
     if granularity == "selective":
         modules = arguments.text("recompute-modules", "core_attn").strip("[]").replace(",", " ").split()
         return "selective:" + "+".join(modules)

@@ -74,6 +74,8 @@ def _program_words(commands: list[list[str]]) -> list[str]:
     for command in (_unwrapped(each) for each in commands):
         starts = [index for index, word in enumerate(command) if word.endswith(".py")]
         words = command[starts[0] + 1 :] if starts else []
+        if found != words and _trains(found) and _trains(words):
+            raise BadInput("the script starts two trainings with different arguments; keep one of them")
         if _switches(words) > _switches(found):
             found = words
     return found or [word for command in commands for word in command]
@@ -86,6 +88,11 @@ def _unwrapped(command: list[str]) -> list[str]:
         inside = word.split() if ".py " in word and "--" in word else [word]
         words += shell_words(word) if len(inside) > 1 else inside
     return words
+
+
+def _trains(words: list[str]) -> bool:
+    """Whether arguments are those of a training."""
+    return any(word.partition("=")[0].replace("_", "-") == "--micro-batch-size" for word in words)
 
 
 def _switches(words: list[str]) -> int:

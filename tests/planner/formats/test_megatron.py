@@ -170,6 +170,7 @@ def test_recompute_in_the_contracts_words(changes, recompute):
             {"pipeline_model_parallel_size": 8},
             "--num-layers 12 is not divisible by 8 virtual stages; use 1, 2",
         ),
+        ({"deepspeed": "true"}, "Megatron-DeepSpeed is not read; give its JSON"),
         ({"optimizer": "lion"}, "--optimizer lion is not read"),
         ({"num_experts": 8, "moe_router_topk": 9}, "--moe-router-topk 9 chooses more than --num-experts 8"),
         ({"num_experts": 8, "moe_layer_freq": "[0,1,2]"}, "--moe-layer-freq .* is not known"),
@@ -306,6 +307,7 @@ def test_switches_that_were_read_past():
     assert plain - rotary == 1024 * 512  # the table of learned positions
     offload = {"optimizer_cpu_offload": "true", "optimizer_offload_fraction": 0}
     assert read(**offload).strategy.offload == "none"
+    assert read(checkpoint_activations="true").strategy.recompute == "full"
     mixed = read(context_parallel_size=2, cp_comm_type="a2a+p2p")
     assert (mixed.strategy.cp_kind, "cp-comm-type=p2p" in mixed.assumed) == ("ring", True)
 

@@ -57,6 +57,7 @@ def test_a_script_is_followed_line_by_line():
         'L=4\nif [ ! -n "$FAST" ]; then M=2; else M=1; fi\nX=1 torchrun p.py --num-layers $L --micro-batch-size $M',
         "--num-layers 4\n--micro-batch-size 2",
         "python tools/preprocess.py --workers 8\r\npython pretrain_gpt.py --num-layers 4 --micro-batch-size 2\r\n",
+        "run() {\n local m=$1\n python p.py --num-layers 4 --micro-batch-size ${m:-2}\n}\nrun 3",
         "[ $MODE = slow ] || M=2\npython p.py --num-layers=$((2 * 2)) --micro_batch_size=${M:-7}",
     ],
 )
@@ -82,3 +83,10 @@ def test_what_cannot_be_followed_stays_as_written(text, words):
 def test_what_is_left_open_is_said(text):
     with pytest.raises(BadInput, match="clos"):
         shell_words(text)
+
+
+def test_two_trainings_are_told_apart():
+    one = "python pretrain_gpt.py --micro-batch-size 1"
+    assert arguments_of_text(f"{one}\npython convert.py --load x\n{one}") == {"micro-batch-size": "1"}
+    with pytest.raises(BadInput, match="two trainings"):
+        arguments_of_text(f"{one}\n{one} --bf16")
