@@ -1,7 +1,7 @@
 """Convolutional networks: convolution, batch normalisation, pooling. `downsample` is the cumulative stride so far."""
 
 import math
-from typing import Literal
+from typing import Final, Literal
 
 from cost_models.operators.base import (
     DtypeRole,
@@ -16,6 +16,9 @@ from cost_models.operators.base import (
     memory_kernels,
 )
 from cost_models.units import Num
+
+IMAGE_CHANNELS: Final = 4
+"""Most channels of an image; what reads one has no gradient to hand on."""
 
 
 def positions(at: Shard, downsample: int) -> Num:
@@ -62,7 +65,7 @@ class Conv2d(Operator):
         convolution = KernelKind.CONVOLUTION
         forward = Kernel(Phase.FORWARD, convolution, flops, moved, m, n, k)
         weight = Kernel(Phase.WEIGHT_GRADIENT, convolution, flops, moved, k, n, m)
-        if self.downsample == self.stride:  # reads the image
+        if self.in_channels <= IMAGE_CHANNELS and self.downsample == self.stride:
             return forward, weight
         return (
             forward,
