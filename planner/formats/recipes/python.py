@@ -1,6 +1,7 @@
 """Assignments to a recipe's fields in Python, read from its syntax tree; no line of it is run."""
 
 import ast
+import warnings
 from collections.abc import Iterator
 from typing import Final
 
@@ -17,7 +18,9 @@ def python_fields(text: str, roots: tuple[str, ...], known: frozenset[str]) -> d
     field of that name. Raises BadInput where a condition decides over a field.
     """
     try:
-        tree = ast.parse(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about escapes and numbers of a text that may be no Python
+            tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     found: dict[str, str] = {}
