@@ -27,7 +27,6 @@ AXES = (
 SPLIT = ("zb-h1", "zb-v", "dualpipe-v")
 CHUNKS = {"interleaved": range(2, 9), "zb-v": (2,), "dualpipe-v": (2,)}
 """Chunks per rank of a schedule, where it is not one."""
-ALL = -1
 ROUNDING = 1e-9
 CP_KINDS = ["ring", "allgather", "ulysses"]
 ORDERS = ["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]

@@ -1,4 +1,4 @@
-"""On the cases of the benchmark nothing beats the plan: neighbours of the best 50 plans, and 20,000 random strategies."""
+"""On the benchmark's cases nothing beats the plan: neighbours of the best 50 plans, 20,000 random strategies."""
 
 import random
 
