@@ -38,9 +38,17 @@ HONOURED_OPTIONS: Final[dict[str, tuple[object, ...]]] = {
     "grouped_experts": (False,),
     "compile": (False,),
     "overlap": (True,),
+    "initialise": ("sharded",),
+    "load": ("sharded",),
+    "logits_fp32": (True,),
+    "shifted_logits": (False,),
+    "offload_checkpoints": (False,),
+    "optimizer_impl": ("auto",),
+    "gradient_as_bucket_view": (True,),
+    "servers": (1,),
 }
-OTHER_OPTIONS: Final = ("cross_entropy_chunks", "expandable_segments", "dropout")
-"""Engine options of which every value is run."""
+OTHER_OPTIONS: Final = ("cross_entropy_chunks", "expandable_segments", "dropout", "generation")
+"""Engine options of which every value is run, or that only price a run."""
 
 Check = Callable[[RunOrder], list[Violation]]
 

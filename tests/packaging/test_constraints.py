@@ -29,7 +29,7 @@ def test_requirement_is_pinned_inside_its_range(text: str) -> None:
 
 
 def test_extras_are_the_promised_ones() -> None:
-    assert set(EXTRAS) == {"server", "torch", "transformers", "dev", "docs"}
+    assert set(EXTRAS) == {"server", "torch", "transformers", "dev", "docs", "report"}
 
 
 def test_torch_is_the_release_the_checks_ran_with() -> None:
