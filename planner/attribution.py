@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cost_models.profiles import profiles_sha256
-from planner.plan import Prediction
+from planner.answers import Prediction
 from planner.situation import Situation
 from planner.version import planner_version
 

@@ -13,9 +13,9 @@ from typing import Final
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.recompute import ALL_LAYERS
 from cost_models.specs.strategy import DEFAULT_ORDER, Strategy
-from planner.evaluate import evaluate_many
+from planner.answers import Prediction
+from planner.evaluation import evaluate_many
 from planner.odds import probability_faster
-from planner.plan import Prediction
 from planner.situation import Situation
 
 SURE: Final = 0.6

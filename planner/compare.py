@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cost_models.specs.strategy import Strategy, StrategyRequest
+from planner.answers import Prediction
 from planner.attribution import origin_of
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.explain.differences import Difference, difference
 from planner.explain.facts import LayoutFacts, layout_facts
 from planner.odds import probability_faster
-from planner.plan import Prediction
 from planner.situation import Situation
 
 

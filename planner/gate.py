@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cost_models.errors import BadInput
-from planner.check import CheckReport
+from planner.checking import CheckReport
 
 SCHEMA_VERSION: Final = 1
 KEPT: Final = ("verdict", "fits", "step_s", "memory", "strategy", "configuration", "made_with")

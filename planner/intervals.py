@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.roofline import Uncertainty, load_uncertainty
-from planner.plan import BREAKDOWN_CAUSES, Prediction
+from planner.answers import BREAKDOWN_CAUSES, Prediction
 from planner.situation import Situation
 
 Array = NDArray[np.float64]

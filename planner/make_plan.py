@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from planner.answers import Certificate, PlanResult, Prediction, Progress
 from planner.candidates import Candidates, enumerate_candidates
 from planner.choice import Choice, choose
-from planner.evaluate import Context, evaluate_many
+from planner.evaluation import Context, evaluate_many
 from planner.objectives import StepOracle, plan_for
-from planner.plan import Certificate, PlanResult, Prediction, Progress
 from planner.relax import relaxations
 from planner.request import SearchRequest
 from planner.restrictions import Restrictions, read_restrictions

@@ -9,7 +9,7 @@ from cost_models.memory import RankMemory, rank_memory
 from cost_models.mesh import batch_of, mesh_key
 from cost_models.schedule import stage_table
 from cost_models.specs.strategy import Strategy
-from planner.plan import MemoryPrediction, StageMemory
+from planner.answers import MemoryPrediction, StageMemory
 from planner.pools import Pools
 
 

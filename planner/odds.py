@@ -6,8 +6,8 @@ network's), so their predictions err together; the draws of planner.intervals ca
 
 import numpy as np
 
+from planner.answers import Prediction
 from planner.intervals import step_draws
-from planner.plan import Prediction
 from planner.situation import Situation
 
 

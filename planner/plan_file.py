@@ -15,8 +15,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from cost_models.errors import BadInput
+from planner.answers import PlanResult, finite
 from planner.attribution import stamp
-from planner.plan import PlanResult, finite
 from planner.request import LayersModel, PlanRequest, SearchRequest, SpecCluster
 from planner.situation import Situation, changed
 

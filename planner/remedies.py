@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from cost_models.specs.strategy import Strategy, strategy_from_mapping
-from planner.evaluate import evaluate_many
-from planner.plan import Prediction
+from planner.answers import Prediction
+from planner.evaluation import evaluate_many
 from planner.situation import Situation
 
 MOST = 3

@@ -14,12 +14,12 @@ from typing import Final, Literal
 from cost_models.errors import BadInput
 from cost_models.specs.strategy import Strategy
 from cost_models.units import format_seconds
-from planner.evaluate import evaluate, evaluate_many
+from planner.answers import PlanResult, Prediction
+from planner.evaluation import evaluate, evaluate_many
 from planner.explain.differences import Difference, difference
 from planner.explain.facts import vocabulary_rows
 from planner.explain.restated import restated
 from planner.make_plan import Report, make_plan
-from planner.plan import PlanResult, Prediction
 from planner.request import SearchRequest
 from planner.situation import Situation, changed
 

@@ -7,9 +7,9 @@ import numpy as np
 from cost_models.chunk import chunk_costs
 from cost_models.schedule import Phase, PipelineDurations, operations, simulate, stage_of, stage_table
 from cost_models.specs.strategy import Strategy
+from planner.answers import Prediction
 from planner.errors import VerificationFailed
-from planner.evaluate import Context
-from planner.plan import Prediction
+from planner.evaluation import Context
 
 RELATIVE_TOLERANCE = 1e-9
 

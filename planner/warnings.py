@@ -8,7 +8,7 @@ from cost_models.specs.links import LinkTier
 from cost_models.specs.pools import SHARED
 from cost_models.specs.strategy import Strategy
 from cost_models.units import format_bytes
-from planner.plan import MemoryPrediction
+from planner.answers import MemoryPrediction
 from planner.situation import Situation
 
 

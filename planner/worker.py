@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from pydantic import ValidationError
 
 from cost_models.errors import BadInput, IllegalStrategy
-from planner.plan import Progress, finite
+from planner.answers import Progress, finite
 from planner.plan_file import plan_document
 from planner.request import PlanRequest
 from planner.search_request import check_search

@@ -35,6 +35,6 @@ def print_json(payload: Mapping[str, object]) -> None:
     """One JSON object on standard output, ASCII only, non-finite numbers null."""
     import json
 
-    from planner.plan import finite
+    from planner.answers import finite
 
     sys.stdout.write(json.dumps(finite(dict(payload)), allow_nan=False) + "\n")

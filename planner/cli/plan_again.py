@@ -19,7 +19,7 @@ def plan_again(given: Mapping[str, Any], search: SearchRequest, output: Path | N
     stated = question_from_options(given)
     situation = situation_of(stated.over(old.question))
 
-    from planner.evaluate import evaluate
+    from planner.evaluation import evaluate
     from planner.replan import replan
 
     before = evaluate(old.situation, old.strategy).strategy

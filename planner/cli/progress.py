@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from cost_models.units import format_bytes, format_seconds
-from planner.plan import Progress, finite
+from planner.answers import Progress, finite
 
 QUIET_S: Final = 2.0
 """Searches shorter than this show nothing."""

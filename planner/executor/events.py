@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TextIO
 
-from planner.plan import finite
+from planner.answers import finite
 
 EVENTS_FILE: Final = "events.jsonl"
 POLL_S: Final = 0.05

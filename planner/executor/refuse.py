@@ -8,7 +8,7 @@ from cost_models.schedule.names import ScheduleName
 from cost_models.specs.job import Precision
 from cost_models.specs.pools import SHARED
 from cost_models.units import format_bytes
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.executor.data import check_file, data_violations
 from planner.executor.request import RunOrder
 

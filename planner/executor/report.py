@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
 
+from planner.answers import Prediction
 from planner.executor.mesh import coordinates
 from planner.executor.request import RunOrder
-from planner.plan import Prediction
 
 FIRST_STEADY: Final = 2
 """The first step allocates optimizer states and warms up; steps are counted from 1 and judged from here."""

@@ -11,7 +11,7 @@ from pydantic import Field, StrictBool, StrictInt, StrictStr, ValidationError
 from cost_models.errors import BadInput
 from cost_models.specs.base import Frozen
 from cost_models.specs.strategy import Strategy, StrategyRequest, strategy_from_mapping
-from planner.evaluate import Context, complete_legal
+from planner.evaluation import Context, complete_legal
 from planner.plan_file import PlanFile, resolved_request
 from planner.request import PlanRequest, SearchRequest
 from planner.situation import Situation, resolve

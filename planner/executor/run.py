@@ -10,7 +10,7 @@ from typing import Final
 
 from cost_models.errors import BadInput
 from planner.errors import RunFailed
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.executor.events import EVENTS_FILE, Event, EventReader
 from planner.executor.refuse import check_run
 from planner.executor.report import RunReport, step_of_event

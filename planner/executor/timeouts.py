@@ -6,7 +6,7 @@ from typing import Final
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.executor.request import RunOrder
 
 START_S: Final = 300.0

@@ -11,7 +11,8 @@ from cost_models.engines import complete
 from cost_models.errors import BadInput, IllegalStrategy
 from cost_models.specs.recompute import ALL_LAYERS, parse_recompute
 from cost_models.specs.strategy import Strategy, StrategyRequest
-from planner.evaluate import Context, evaluate, evaluate_many
+from planner.answers import Certificate, PlanResult, Prediction
+from planner.evaluation import Context, evaluate, evaluate_many
 from planner.explain.contrast import Contrast
 from planner.explain.differences import difference
 from planner.explain.memory import shortage
@@ -19,7 +20,6 @@ from planner.explain.pinned import best_under, with_pins
 from planner.explain.restated import restated
 from planner.explain.rules import broken_by_all
 from planner.odds import probability_faster
-from planner.plan import Certificate, PlanResult, Prediction
 from planner.relax import leanest
 from planner.request import SearchRequest
 from planner.restrictions import SEARCHED

@@ -14,11 +14,11 @@ from cost_models.schedule.names import ScheduleName
 from cost_models.specs.recompute import Recompute
 from cost_models.specs.strategy import Strategy, StrategyRequest
 from cost_models.units import format_bytes, format_seconds
-from planner.evaluate import evaluate_many
+from planner.answers import Prediction
+from planner.evaluation import evaluate_many
 from planner.explain.differences import Difference, difference, signed_bytes
 from planner.explain.pinned import LEAST_SECONDS, Budget, best_under, with_pins
 from planner.explain.restated import restated
-from planner.plan import Prediction
 from planner.request import SearchRequest
 from planner.restrictions import RECOMPUTE_KINDS, recompute_kind
 from planner.situation import Situation

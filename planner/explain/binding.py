@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 
 from cost_models.specs.strategy import Strategy
-from planner.evaluate import Context
+from planner.answers import Prediction, StageMemory
+from planner.evaluation import Context
 from planner.explain.ranks import Ranks, ranks_of
 from planner.explain.scaled import MORE, faster_resources
-from planner.plan import Prediction, StageMemory
 
 FIXED: Final = "latency_and_fixed"
 NEGLIGIBLE: Final = 5e-4

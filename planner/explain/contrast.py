@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from cost_models.errors import Violation
 from cost_models.units import format_seconds
+from planner.answers import Certificate, Prediction
 from planner.explain.differences import Difference
 from planner.explain.memory import use
-from planner.plan import Certificate, Prediction
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Final
 
 from cost_models.units import GIB, format_bytes, format_seconds
-from planner.plan import Prediction, StageMemory
+from planner.answers import Prediction, StageMemory
 
 FOLLOWING_KEYS: Final = ("dp_shard", "dp_replicate", "stages")
 """Knobs that follow from others and are named only where nothing else differs."""

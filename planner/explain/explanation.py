@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cost_models.specs.strategy import Strategy, StrategyRequest
-from planner.evaluate import Context, evaluate, evaluate_many
+from planner.answers import Prediction
+from planner.evaluation import Context, evaluate, evaluate_many
 from planner.explain.axes import AxisCost, axis_costs
 from planner.explain.binding import StageBinding, bindings
 from planner.explain.differences import Difference, difference
@@ -13,7 +14,6 @@ from planner.explain.memory import use
 from planner.explain.pinned import COARSE_GAP, Budget
 from planner.explain.sensitivity import Sensitivity, sensitivities
 from planner.odds import probability_faster
-from planner.plan import Prediction
 from planner.request import SearchRequest
 from planner.situation import Situation
 

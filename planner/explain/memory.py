@@ -1,7 +1,7 @@
 """Memory in one sentence: how much a strategy needs of what, on which stage, in which phase, for what."""
 
 from cost_models.units import format_bytes
-from planner.plan import Prediction, StageMemory
+from planner.answers import Prediction, StageMemory
 from planner.relax import lack_text
 from planner.situation import Situation
 

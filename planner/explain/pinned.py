@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cost_models.errors import BadInput
+from planner.answers import PlanResult, Progress
 from planner.make_plan import fastest_plan
-from planner.plan import PlanResult, Progress
 from planner.request import SearchRequest
 from planner.situation import Situation
 

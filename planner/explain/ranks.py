@@ -11,7 +11,7 @@ import numpy as np
 from cost_models.chunk import Array
 from cost_models.specs.strategy import Strategy
 from cost_models.step import step_costs
-from planner.evaluate import Context
+from planner.evaluation import Context
 
 ROUNDING = 1e-9
 """Slack below this share of the step is the rounding of sums."""

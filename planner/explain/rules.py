@@ -8,7 +8,7 @@ from cost_models.mesh import MeshBatch
 from cost_models.specs.recompute import Recompute
 from cost_models.specs.strategy import Strategy
 from planner.candidates import all_meshes, strategy_of
-from planner.evaluate import Context
+from planner.evaluation import Context
 from planner.request import SearchRequest
 from planner.restrictions import read_restrictions
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cost_models.errors import BadInput
-from planner.evaluate import evaluate
+from planner.answers import PlanResult, Prediction
+from planner.evaluation import evaluate
 from planner.explain.pinned import Budget, best_under
 from planner.explain.scaled import Better, faster_resources, more_memory, one_more_node
-from planner.plan import PlanResult, Prediction
 from planner.request import SearchRequest
 from planner.situation import Situation
 

@@ -8,10 +8,10 @@ from cost_models.operators.base import Operator
 from cost_models.specs.job import JobRequest
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.strategy import Strategy, StrategyRequest, strategy_from_mapping
-from planner.evaluate import evaluate
+from planner.answers import Prediction
+from planner.evaluation import evaluate
 from planner.formats.export import PlannedRun
 from planner.formats.settings import Beside, Settings
-from planner.plan import Prediction
 from planner.situation import Situation, situate
 
 COSTLESS: Final = frozenset(

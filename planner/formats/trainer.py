@@ -8,7 +8,7 @@ from cost_models.specs.job import Optimizer, Precision
 from cost_models.specs.recompute import ALL_LAYERS
 from cost_models.specs.strategy import strategy_from_mapping
 from cost_models.units import format_bytes, format_seconds
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.formats.export import PlannedRun
 from planner.situation import situate
 

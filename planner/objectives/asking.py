@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cost_models.errors import BadInput
+from planner.answers import PlanResult, Progress
 from planner.objectives.oracle import Report, StepOracle
 from planner.objectives.run import RunTerms
-from planner.plan import PlanResult, Progress
 from planner.request import SearchRequest
 from planner.situation import Situation, changed
 

@@ -4,10 +4,10 @@ import math
 from dataclasses import replace
 
 from cost_models.specs.trainable import ALL
+from planner.answers import PlanResult, Prediction, Relaxation
 from planner.objectives.asking import Asking
 from planner.objectives.goodput import DAY_S
 from planner.objectives.proof import Proof, with_proof
-from planner.plan import PlanResult, Prediction, Relaxation
 from planner.situation import Situation
 
 SLACK = 1e-6

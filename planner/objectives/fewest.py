@@ -9,11 +9,11 @@
 import math
 from dataclasses import dataclass, field
 
+from planner.answers import PlanResult
 from planner.objectives.asking import Asking, Changes
 from planner.objectives.counts import all_counts
 from planner.objectives.deadline import fewest_seconds, none_fast_enough
 from planner.objectives.proof import Point, Proof, with_proof
-from planner.plan import PlanResult
 
 RULED_OUT = ("too_slow", "does_not_fit")
 

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+from planner.answers import PlanResult
 from planner.objectives.front import Front, FrontPoint
-from planner.plan import PlanResult
 from planner.plan_file import plan_document, write_plan
 from planner.request import SearchRequest
 from planner.situation import Situation

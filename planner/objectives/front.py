@@ -8,10 +8,10 @@ its point by more than the gap; between two budgets the front is not resolved.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from planner.answers import PlanResult, Prediction
 from planner.objectives.asking import Asking
 from planner.objectives.counts import doubled_counts
 from planner.objectives.leanest import margin, refuse_mixed, unreserved
-from planner.plan import PlanResult, Prediction
 
 STEP_DOWN = 0.75
 

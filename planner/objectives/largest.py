@@ -13,9 +13,9 @@ from functools import partial
 from cost_models.errors import InvalidJob
 from cost_models.specs.job import MAX_BATCH, MAX_SEQ_LEN
 from cost_models.specs.strategy import divisors
+from planner.answers import PlanResult
 from planner.objectives.asking import Asking, Changes
 from planner.objectives.proof import Point, Proof, with_proof
-from planner.plan import PlanResult
 from planner.restrictions import read_restrictions
 
 SEQUENCE_UNIT = 1024

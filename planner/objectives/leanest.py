@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from cost_models.device_memory import allocator_of, usable_per_used
 from cost_models.errors import InvalidCluster
-from planner.evaluate import evaluate
+from planner.answers import PlanResult
+from planner.evaluation import evaluate
 from planner.objectives.asking import Asking
 from planner.objectives.proof import Point, Proof, with_proof
-from planner.plan import PlanResult
 
 LEAST_SHARE = 1e-3
 """Budgets below this share of the capacity are not asked."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from planner.plan import PlanResult, Progress
+from planner.answers import PlanResult, Progress
 from planner.request import SearchRequest
 from planner.situation import Situation
 

@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass, field, replace
 
+from planner.answers import PlanResult
 from planner.objectives.asking import Asking, Changes
 from planner.objectives.run import run_json
-from planner.plan import PlanResult
 
 ROUNDING = 1e-9
 

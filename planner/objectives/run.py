@@ -17,8 +17,8 @@ from cost_models.schedule.names import ScheduleName
 from cost_models.specs.recompute import Recompute
 from cost_models.specs.strategy import Strategy
 from cost_models.states import row_groups
+from planner.answers import Prediction
 from planner.objectives.goodput import DAY_S, HOUR_S, Goodput, expected_goodput
-from planner.plan import Prediction
 from planner.request import RunRequest
 from planner.situation import Situation
 

@@ -10,13 +10,13 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from planner.answers import PlanResult
 from planner.objectives.asking import Asking
 from planner.objectives.counts import coarse_counts
 from planner.objectives.deadline import fewest_seconds, none_fast_enough
 from planner.objectives.goodput import HOUR_S
 from planner.objectives.proof import Point, Proof, with_proof
 from planner.objectives.run import KILOWATT_HOUR_J, MILLION, RunTerms
-from planner.plan import PlanResult
 
 
 @dataclass(frozen=True, slots=True)

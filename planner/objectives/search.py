@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from planner.answers import PlanResult
 from planner.objectives.asking import Asking
 from planner.objectives.fewest import fewest_devices
 from planner.objectives.front import with_front
@@ -10,7 +11,6 @@ from planner.objectives.leanest import least_memory
 from planner.objectives.oracle import Report, StepOracle
 from planner.objectives.proof import with_run
 from planner.objectives.scaled import least_scaled
-from planner.plan import PlanResult
 from planner.request import SearchRequest
 from planner.situation import Situation
 

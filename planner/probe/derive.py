@@ -18,8 +18,8 @@ from cost_models.schedule import in_flight, stage_table
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.pools import SHARED
 from cost_models.specs.strategy import Strategy, strategy_from_mapping
-from planner.evaluate import Context, evaluate
-from planner.plan import Prediction, StageMemory
+from planner.answers import Prediction, StageMemory
+from planner.evaluation import Context, evaluate
 from planner.probe.shapes import Shape, micro_batches, probe_strategy, shapes
 from planner.probe.shrink import shrunk
 from planner.situation import Situation, situate

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cost_models.errors import BadInput
-from planner.plan import Certificate, PlanResult
+from planner.answers import Certificate, PlanResult
 from planner.probe.derive import Probe
 
 CARRY = (

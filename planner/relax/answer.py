@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
 from cost_models.units import format_bytes
-from planner.plan import Prediction, Relaxation
+from planner.answers import Prediction, Relaxation
 from planner.relax.changes import Asked, Change, changes
 from planner.relax.hopeless import is_hopeless
 from planner.relax.lack import lack_text

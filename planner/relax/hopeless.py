@@ -7,7 +7,7 @@ than the leanest may profit more, so a change is ruled out only where `SLACK` of
 from collections.abc import Mapping
 from typing import Final
 
-from planner.plan import Prediction
+from planner.answers import Prediction
 from planner.relax.changes import Change
 
 SLACK: Final = 0.75

@@ -2,7 +2,7 @@
 
 from cost_models.host import host_room_bytes
 from cost_models.units import format_bytes
-from planner.plan import Prediction
+from planner.answers import Prediction
 from planner.situation import Situation
 
 

@@ -14,9 +14,9 @@ from cost_models.mesh import MeshBatch
 from cost_models.specs.offload import NO_OFFLOAD
 from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from cost_models.specs.strategy import StrategyRequest, divisors
+from planner.answers import Prediction
 from planner.candidates import enumerate_candidates, strategy_of
-from planner.evaluate import Context, evaluate_many, predict
-from planner.plan import Prediction
+from planner.evaluation import Context, evaluate_many, predict
 from planner.relax.lack import lack
 from planner.request import SearchRequest
 from planner.restrictions import Restrictions, read_restrictions

@@ -3,7 +3,7 @@
 from rich.console import Console
 
 from cost_models.units import format_bytes, format_seconds
-from planner.check import CheckReport
+from planner.checking import CheckReport
 from planner.gate import NamedCheck
 from planner.render.console import bar, make_console, plain
 

@@ -5,7 +5,7 @@ from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
 from cost_models.units import format_bytes, format_seconds
-from planner.check import CheckReport
+from planner.checking import CheckReport
 from planner.gate import NamedCheck
 from planner.version import planner_version
 

@@ -7,12 +7,12 @@ from typing import Any, Final
 from rich.console import Console
 
 from cost_models.units import format_bytes, format_seconds
+from planner.answers import Prediction
 from planner.compare import Comparison
 from planner.explain import Contrast, Difference, Explanation
 from planner.explain.binding import StageBinding
 from planner.explain.differences import signed_bytes, signed_seconds
 from planner.explain.facts import LayoutFacts, layout_facts
-from planner.plan import Prediction
 from planner.render.console import bar, make_console, plain, print_table, table
 from planner.render.prediction import VERDICT_STYLES, show_situation
 from planner.situation import Situation

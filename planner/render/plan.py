@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cost_models.units import format_bytes, format_seconds
-from planner.plan import Certificate, PlanResult, Prediction
+from planner.answers import Certificate, PlanResult, Prediction
 from planner.render.console import make_console, plain, print_table, table
 from planner.render.objective import show_front, show_proof, show_run
 from planner.render.prediction import VERDICT_STYLES, show_prediction, show_situation

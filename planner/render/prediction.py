@@ -9,7 +9,7 @@ from rich.table import Table
 
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.units import GIB, TERA, format_bytes, format_count, format_seconds
-from planner.plan import Prediction, StageMemory
+from planner.answers import Prediction, StageMemory
 from planner.render.console import bar, plain, print_table, table
 from planner.render.model import BUILT, READERS
 from planner.situation import Situation

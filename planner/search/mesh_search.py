@@ -9,8 +9,8 @@ from cost_models.chunk import Array
 from cost_models.mesh import Int
 from cost_models.pricing import Pricer
 from cost_models.specs.strategy import Strategy
+from planner.answers import Progress
 from planner.candidates import strategy_of
-from planner.plan import Progress
 from planner.search.opening import open_mesh
 from planner.search.path_pool import PathPool
 from planner.search.polish import Polish

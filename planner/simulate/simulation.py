@@ -8,7 +8,7 @@ from cost_models.chunk import MeshCosts
 from cost_models.schedule import OperationTimeline, in_flight, simulate_operations
 from cost_models.specs.strategy import Strategy, StrategyRequest
 from cost_models.step import StepCosts, durations_of, step_costs
-from planner.evaluate import Context, complete_legal
+from planner.evaluation import Context, complete_legal
 from planner.situation import Situation
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from planner.plan import finite
+from planner.answers import finite
 from planner.plan_file import write_whole
 from planner.sweep.items import SweepItem
 from planner.sweep.pool import solve_all

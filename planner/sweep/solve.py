@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cost_models.errors import BadInput, IllegalStrategy
-from planner.plan import PlanResult, Prediction, finite
+from planner.answers import PlanResult, Prediction, finite
 from planner.request import PlanRequest
 from planner.sweep.items import SweepItem
 

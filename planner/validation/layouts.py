@@ -15,7 +15,7 @@ from cost_models.specs.offload import parse_offload
 from cost_models.specs.recompute import Recompute
 from cost_models.specs.strategy import Strategy
 from planner.candidates import Candidates, enumerate_candidates
-from planner.evaluate import Context
+from planner.evaluation import Context
 from planner.families import State
 from planner.restrictions import read_restrictions
 from planner.search.windows import declared_cuts, takes_every_cut

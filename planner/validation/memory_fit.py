@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean
 from typing import Final
 
-from planner.plan import StageMemory
+from planner.answers import StageMemory
 from planner.validation.predict import Outcome
 from planner.validation.ranking import grouped
 

@@ -6,8 +6,8 @@ from cost_models.errors import BadInput
 from cost_models.mesh import batch_of, mesh_key
 from cost_models.mesh_costs import batch_rules, mesh_costs
 from cost_models.roofline import Efficiency
-from planner.evaluate import Context, complete_legal, predict
-from planner.plan import Prediction, StageMemory
+from planner.answers import Prediction, StageMemory
+from planner.evaluation import Context, complete_legal, predict
 from planner.validation.mapping import Case, case_of
 from planner.validation.rows import Run, Unusable
 

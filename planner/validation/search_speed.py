@@ -19,7 +19,7 @@ from cost_models.specs.job import JobRequest
 from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from cost_models.specs.strategy import Strategy
 from planner.candidates import enumerate_candidates, strategy_of
-from planner.evaluate import Context
+from planner.evaluation import Context
 from planner.make_plan import make_plan
 from planner.request import CatalogModel, PresetCluster, SearchRequest
 from planner.restrictions import read_restrictions

@@ -10,7 +10,7 @@ from cost_models.operators.frozen import kernels_of, saved_of, step_flops_share
 from cost_models.specs.counts import count_parameters
 from cost_models.specs.strategy import parse_strategy
 from cost_models.specs.trainable import Trainable, parse_trainable
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 
 LLAMA = 8_030_261_248
 

@@ -3,7 +3,7 @@
 import pytest
 
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 
 LLAMA_70B = 70_553_706_496
 LLAMA_8B = 8_030_261_248

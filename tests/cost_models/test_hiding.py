@@ -10,7 +10,7 @@ from cost_models.mesh import batch_of, mesh_key
 from cost_models.mesh_costs import batch_rules
 from cost_models.profiles import load_cluster
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import Context, complete_legal, evaluate
+from planner.evaluation import Context, complete_legal, evaluate
 
 MOE = {"seq_len": 4096, "global_batch": 128}
 

@@ -12,7 +12,7 @@ from cost_models.schedule import ScheduleName
 from cost_models.specs.job import JobRequest
 from cost_models.specs.strategy import parse_strategy
 from cost_models.step import step_costs
-from planner.evaluate import Context, complete_legal, evaluate
+from planner.evaluation import Context, complete_legal, evaluate
 from planner.request import CatalogModel
 from planner.situation import Situation, resolve_model, situate
 from tests.planner.search.builders import Shape, large_mesh

@@ -6,7 +6,7 @@ import pytest
 from cost_models.mesh import batch_of, mesh_key
 from cost_models.operators.base import Axis
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import Context, complete_legal, evaluate
+from planner.evaluation import Context, complete_legal, evaluate
 
 
 @pytest.fixture(scope="module")

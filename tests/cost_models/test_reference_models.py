@@ -7,7 +7,7 @@ from cost_models.errors import InvalidJob
 from cost_models.operators import CrossEntropy
 from cost_models.operators.base import Shard, Style
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 
 LLAMA = 8_030_261_248
 

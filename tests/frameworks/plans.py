@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from cost_models.errors import IllegalStrategy
 from cost_models.specs.job import JobRequest
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.formats.export import PlannedRun
 from planner.request import CatalogModel, PresetCluster
 from planner.situation import Situation, resolve

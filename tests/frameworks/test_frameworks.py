@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.formats.accelerate.write import write_accelerate
 from planner.formats.deepspeed.write import write_deepspeed
 from planner.formats.export import PlannedRun

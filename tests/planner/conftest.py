@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import evaluate
+from planner.answers import Certificate, PlanResult, Prediction
+from planner.evaluation import evaluate
 from planner.objectives import StepOracle, plan_for
-from planner.plan import Certificate, PlanResult, Prediction
 from planner.request import SearchRequest
 from planner.situation import Situation
 

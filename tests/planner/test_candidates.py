@@ -9,7 +9,7 @@ from cost_models.errors import BadInput, IllegalStrategy
 from cost_models.specs.recompute import Recompute
 from cost_models.specs.strategy import parse_strategy
 from planner.candidates import enumerate_candidates, strategy_of
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.restrictions import read_restrictions
 from planner.situation import situate
 

@@ -10,7 +10,7 @@ import pytest
 from cost_models.engines.rules import Rule
 from cost_models.mesh import MeshBatch
 from planner.candidates import enumerate_candidates
-from planner.evaluate import Context
+from planner.evaluation import Context
 from planner.families import AXES, CrossedRule, sort_out
 from planner.restrictions import read_restrictions
 

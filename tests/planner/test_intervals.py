@@ -7,7 +7,7 @@ import pytest
 
 from cost_models.specs.job import JobRequest
 from cost_models.specs.strategy import StrategyRequest
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.intervals import COMMUNICATION, NORMAL_95, Spread, spread_of, step_draws, step_interval
 from planner.request import CatalogModel, PresetCluster
 from planner.situation import Situation, resolve

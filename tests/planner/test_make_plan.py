@@ -4,9 +4,9 @@ import pytest
 
 from cost_models.profiles import load_device
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import evaluate
+from planner.answers import PlanResult, Progress
+from planner.evaluation import evaluate
 from planner.make_plan import make_plan
-from planner.plan import PlanResult, Progress
 from planner.relax import nearest_batches
 from planner.request import SearchRequest
 from planner.situation import situate

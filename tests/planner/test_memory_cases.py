@@ -9,8 +9,8 @@ import pytest
 from cost_models.specs.job import JobRequest
 from cost_models.specs.strategy import parse_strategy
 from cost_models.units import GIB
-from planner.evaluate import evaluate
-from planner.plan import MemoryPrediction, Prediction
+from planner.answers import MemoryPrediction, Prediction
+from planner.evaluation import evaluate
 from planner.request import CatalogModel, HuggingFaceModel, LayersModel, ModelInput, PresetCluster
 from planner.situation import resolve
 

@@ -8,9 +8,9 @@ import pytest
 from cost_models.schedule import ScheduleName
 from cost_models.specs.recompute import Recompute
 from cost_models.specs.strategy import Strategy
-from planner.evaluate import evaluate_many
+from planner.answers import Prediction
+from planner.evaluation import evaluate_many
 from planner.make_plan import make_plan
-from planner.plan import Prediction
 from planner.request import SearchRequest
 
 DEGREES = ("tp", "cp", "pp", "ep", "etp", "mbs")

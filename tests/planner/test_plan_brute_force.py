@@ -14,9 +14,9 @@ from cost_models.schedule import ScheduleName
 from cost_models.specs.job import JobRequest
 from cost_models.specs.recompute import Recompute
 from cost_models.specs.strategy import Strategy
-from planner.evaluate import evaluate_many
+from planner.answers import PlanResult, Prediction
+from planner.evaluation import evaluate_many
 from planner.make_plan import make_plan
-from planner.plan import PlanResult, Prediction
 from planner.request import SearchRequest
 from planner.situation import Situation, situate
 

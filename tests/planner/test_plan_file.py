@@ -11,8 +11,8 @@ import pytest
 from cost_models.errors import BadInput
 from cost_models.specs.job import JobRequest
 from cost_models.specs.strategy import parse_strategy, strategy_from_mapping
-from planner.evaluate import evaluate
-from planner.plan import Certificate, PlanResult
+from planner.answers import Certificate, PlanResult
+from planner.evaluation import evaluate
 from planner.plan_file import parse_plan, plan_document, write_plan
 from planner.request import CatalogModel, PresetCluster, SearchRequest
 from planner.situation import Situation, resolve

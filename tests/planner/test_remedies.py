@@ -3,8 +3,8 @@
 import pytest
 
 from cost_models.specs.strategy import parse_strategy, strategy_from_mapping
-from planner.check import Limits, check
-from planner.evaluate import evaluate
+from planner.checking import Limits, check
+from planner.evaluation import evaluate
 from planner.remedies import remedies
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from cost_models.errors import BadInput
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.replan import replan
 from planner.request import SearchRequest
 from planner.situation import changed

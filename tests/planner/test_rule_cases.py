@@ -11,12 +11,12 @@ from cost_models.profiles import load_device, model_config
 from cost_models.specs.job import JobRequest
 from cost_models.specs.strategy import parse_strategy
 from cost_models.units import GIB
+from planner.answers import Prediction
 from planner.candidates import Candidates, enumerate_candidates
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.explain import against
 from planner.explain.facts import layout_facts
 from planner.formats.megatron import read_megatron
-from planner.plan import Prediction
 from planner.relax import relaxations
 from planner.request import (
     CatalogModel,

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from planner.evaluate import Context
+from planner.answers import PlanResult
+from planner.evaluation import Context
 from planner.make_plan import make_plan
-from planner.plan import PlanResult
 from planner.request import SearchRequest
 from planner.search.bulk import outcomes
 from planner.situation import Situation

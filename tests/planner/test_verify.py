@@ -8,7 +8,7 @@ import pytest
 from cost_models.specs.recompute import Recompute
 from cost_models.specs.strategy import parse_strategy
 from planner.errors import VerificationFailed
-from planner.evaluate import Context, evaluate
+from planner.evaluation import Context, evaluate
 from planner.make_plan import make_plan
 from planner.request import SearchRequest
 from planner.verify import simulated_step_s, verify

@@ -23,7 +23,7 @@ def command(**given: Any) -> Answer:
 
     Exit code 0 where it was written, 2 where a job cannot be predicted. A job that does not fit is kept as such.
     """
-    from planner.check import Limits
+    from planner.checking import Limits
     from planner.cli.commands.check import checks_of
     from planner.gate import baseline_document
     from planner.plan_file import write_json

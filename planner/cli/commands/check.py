@@ -15,7 +15,7 @@ from planner.cli.settings_file import SETTINGS_OPTIONS, asked
 from planner.cli.types import Number, OneOf
 
 if TYPE_CHECKING:
-    from planner.check import Limits
+    from planner.checking import Limits
     from planner.gate import NamedCheck
 
 FORMATS = ("text", "github", "junit", "sarif", "markdown")
@@ -73,7 +73,7 @@ def _one(given: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> Answer
     base = question_from_file(given["source"]) if given["source"] else Question()
     ask = asked(question_from_options(given).over(base), given)
 
-    from planner.check import check
+    from planner.checking import check
     from planner.gate import NamedCheck, baseline_of
 
     subject = given["source"] or given.get("settings_file") or "planner check"
@@ -106,7 +106,7 @@ def checks_of(
     listed: JobsFile, over: Question, limits: "Limits", baseline: Mapping[str, Any] | None
 ) -> "tuple[NamedCheck, ...]":
     """Every job of a list, checked."""
-    from planner.check import check
+    from planner.checking import check
     from planner.gate import NamedCheck, baseline_of
 
     found = []
@@ -124,7 +124,7 @@ def checks_of(
 
 def _limits(given: Mapping[str, Any], stated: Mapping[str, Any]) -> "Limits":
     """Limits of the file, with those of the command line over them."""
-    from planner.check import Limits
+    from planner.checking import Limits
     from planner.cli.question import validated_limits
 
     values = validated_limits(stated) | {key: given[key] for key in LIMITS if given[key] is not None}

@@ -25,7 +25,7 @@ def command(**given: Any) -> Answer:
     situation = ask.situation
 
     from planner.attribution import configuration, stamp
-    from planner.evaluate import evaluate
+    from planner.evaluation import evaluate
 
     prediction = evaluate(situation, ask.strategy)
     payload = (

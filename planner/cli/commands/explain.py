@@ -71,7 +71,7 @@ def _unsolved(result: Mapping[str, Any], as_json: bool) -> Answer:
 def _against(asked: Any, given: dict[str, Any], max_seconds: float) -> Answer:
     other = strategy_of(Question(strategy=given["against"]))
 
-    from planner.evaluate import evaluate
+    from planner.evaluation import evaluate
     from planner.explain import against
 
     plan = evaluate(asked.situation, asked.strategy)

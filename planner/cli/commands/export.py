@@ -49,7 +49,7 @@ def command(**given: Any) -> Answer:
             "no plan given; give a plan file, or --model, --cluster, --global-batch and --strategy"
         )
 
-    from planner.evaluate import evaluate
+    from planner.evaluation import evaluate
     from planner.formats.export import PlannedRun
     from planner.formats.registry import write_settings
 

@@ -42,7 +42,7 @@ def command(**given: Any) -> Answer:
     output: Path | None = output_path(given["output"])
     asked = asked_plan(given["source"], question_from_options(given))
 
-    from planner.evaluate import evaluate
+    from planner.evaluation import evaluate
     from planner.probe import carry, derive_probe, probe_json, probe_result
     from planner.request import SearchRequest
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cost_models.units import GIB
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.executor.oracle.cases import LLAMA_8B, OracleCase
 from planner.executor.oracle.extrapolate import OraclePeak, oracle_peak
 from planner.executor.request import RunOrder

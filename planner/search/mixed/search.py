@@ -14,8 +14,8 @@ import numpy as np
 from cost_models.chunk import Array, MeshCosts
 from cost_models.mesh import MeshBatch
 from cost_models.mixed_costs import MixedCosts
+from planner.answers import Progress
 from planner.candidates import Candidates, enumerate_candidates, strategy_of
-from planner.plan import Progress
 from planner.pools import Pools
 from planner.restrictions import Restrictions
 from planner.search.mixed.bounds import Frame, Recomputes, mixed_bounds

@@ -7,7 +7,7 @@ from cost_models.engines import RowInstants
 from cost_models.errors import IllegalStrategy
 from cost_models.operators.base import ParameterGroup
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 
 WEIGHT = ParameterGroup("w", 1)
 

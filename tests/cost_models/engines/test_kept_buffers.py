@@ -6,7 +6,7 @@ from cost_models.engines.megatron_dummies import empty_gradient_bytes
 from cost_models.operators.base import ParameterGroup, Split
 from cost_models.specs.strategy import parse_strategy
 from cost_models.units import GIB
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 
 JOB = {"seq_len": 4096, "global_batch": 32}
 

@@ -8,7 +8,7 @@ from cost_models.errors import IllegalStrategy
 from cost_models.operators.base import ParameterGroup
 from cost_models.specs.strategy import parse_strategy
 from cost_models.units import MIB
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.formats.megatron import read_megatron
 from planner.request import PresetCluster
 from planner.situation import resolve_cluster, situate

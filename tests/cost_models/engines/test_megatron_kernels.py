@@ -5,7 +5,7 @@ import pytest
 from cost_models.errors import IllegalStrategy
 from cost_models.roofline import load_efficiency
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 
 
 def test_older_attention_is_slower_where_the_curves_say_so(make_situation):

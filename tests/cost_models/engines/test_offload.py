@@ -7,7 +7,7 @@ from cost_models.host import host_rates
 from cost_models.operators.base import ParameterGroup
 from cost_models.specs.offload import Offload, parse_offload
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 
 
 def situation(make_situation, **job):

@@ -6,7 +6,7 @@ from cost_models.engines.base import moment_bytes
 from cost_models.operators.base import ParameterGroup, Split
 from cost_models.specs.job import Optimizer
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 
 MATRIX = ParameterGroup("projection", 64, Split.TP)
 NORM = ParameterGroup("norm", 8, matrix=False)

@@ -4,7 +4,7 @@ import pytest
 
 from cost_models.errors import IllegalStrategy
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.make_plan import make_plan
 from planner.request import SearchRequest
 

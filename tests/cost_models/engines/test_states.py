@@ -8,7 +8,7 @@ from cost_models.operators.base import ParameterGroup, Shard
 from cost_models.specs.counts import count_parameters
 from cost_models.specs.strategy import parse_strategy
 from cost_models.units import GIB
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 
 
 def test_megatron_distributed_optimizer_is_6_plus_12_over_d_by_group(make_situation, make_mesh):

@@ -4,7 +4,7 @@ import pytest
 
 from cost_models.errors import IllegalStrategy
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 
 
 @pytest.fixture(scope="module")

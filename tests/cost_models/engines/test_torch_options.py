@@ -10,7 +10,7 @@ from cost_models.operators import Activation, CrossEntropy
 from cost_models.operators.base import ParameterGroup, Shard, Style
 from cost_models.specs.strategy import parse_strategy
 from cost_models.units import GIB
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 
 WEIGHT = ParameterGroup("w", 1)
 AT = Shard(1.0, 8192.0, 8192.0)

@@ -6,7 +6,7 @@ from cost_models.errors import IllegalStrategy, InvalidJob
 from cost_models.operators.base import ParameterGroup
 from cost_models.specs.strategy import parse_strategy
 from cost_models.units import GIB
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 
 WEIGHT = ParameterGroup("w", 1)
 

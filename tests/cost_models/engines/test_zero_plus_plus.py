@@ -11,7 +11,7 @@ from cost_models.errors import IllegalStrategy
 from cost_models.host import host_room_bytes
 from cost_models.operators.base import ParameterGroup
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 
 WEIGHT = ParameterGroup("w", 1)
 ZERO_PLUS_PLUS = {

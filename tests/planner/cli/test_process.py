@@ -59,11 +59,11 @@ def test_a_closed_pipe_is_quiet() -> None:
 
 def test_interruption_exits_130_without_a_traceback() -> None:
     program = """
-import sys, time, planner.evaluate
+import sys, time, planner.evaluation
 def wait(*arguments):
     print("ready", file=sys.stderr, flush=True)
     time.sleep(60)
-planner.evaluate.evaluate = wait
+planner.evaluation.evaluate = wait
 from planner.cli import main
 main()
 """
@@ -80,10 +80,10 @@ main()
 @pytest.mark.parametrize("debug", ["", "1"])
 def test_a_bug_exits_3_with_one_line_and_a_traceback_only_on_request(debug: str) -> None:
     program = """
-import planner.evaluate
+import planner.evaluation
 def fail(*arguments):
     raise KeyError("gone")
-planner.evaluate.evaluate = fail
+planner.evaluation.evaluate = fail
 from planner.cli import main
 main()
 """

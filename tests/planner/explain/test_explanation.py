@@ -5,13 +5,13 @@ import math
 import pytest
 
 from cost_models.specs.strategy import parse_strategy
+from planner.answers import Prediction
 from planner.compare import compare, side
-from planner.evaluate import Context, evaluate, evaluate_many
+from planner.evaluation import Context, evaluate, evaluate_many
 from planner.explain import against, difference, explain
 from planner.explain.axes import neighbours
 from planner.explain.binding import bindings
 from planner.explain.pinned import best_under, with_pins
-from planner.plan import Prediction
 from planner.request import SearchRequest
 
 REST = ",cp=1,vpp=1,schedule=1f1b,zero=1,sp=true,order=tp-cp-ep-dp-pp,offload=none,cp_kind=ring"

@@ -8,7 +8,7 @@ import yaml
 from cost_models.errors import BadInput, IllegalStrategy
 from cost_models.specs.job import JobRequest, Precision
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.formats.accelerate.read import read_accelerate
 from planner.formats.accelerate.write import write_accelerate
 from planner.formats.export import PlannedRun

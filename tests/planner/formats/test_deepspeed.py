@@ -8,7 +8,7 @@ import pytest
 from cost_models.errors import BadInput, IllegalStrategy
 from cost_models.specs.job import JobRequest, Optimizer, Precision
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.formats.deepspeed.read import read_deepspeed
 from planner.formats.deepspeed.write import write_deepspeed
 from planner.formats.export import PlannedRun

@@ -12,7 +12,7 @@ import pytest
 from cost_models.errors import BadInput, IllegalStrategy
 from cost_models.specs.job import JobRequest
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.formats.export import PlannedRun
 from planner.formats.fsdp2.read import read_fsdp2
 from planner.formats.fsdp2.write import write_fsdp2

@@ -9,7 +9,7 @@ from cost_models.errors import BadInput, IllegalStrategy
 from cost_models.specs.job import JobRequest
 from cost_models.specs.recompute import parse_recompute
 from cost_models.specs.strategy import parse_strategy, strategy_from_mapping
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.formats.export import PlannedRun
 from planner.formats.megatron.write import grouped_arguments, read_back, write_megatron
 from planner.formats.registry import find_out, read_settings

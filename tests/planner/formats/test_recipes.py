@@ -7,7 +7,7 @@ import pytest
 from cost_models.errors import BadInput, IllegalStrategy
 from cost_models.specs.job import JobRequest, Precision
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.formats.export import PlannedRun
 from planner.formats.recipes.read import assignments, read_bridge, read_nemo
 from planner.formats.recipes.write import fields_of, write_bridge, write_nemo

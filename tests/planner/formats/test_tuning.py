@@ -4,7 +4,7 @@ import pytest
 
 from cost_models.errors import BadInput
 from cost_models.specs.job import Optimizer, Precision
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.formats.registry import find_out, read_settings
 from planner.formats.settings import Beside
 from planner.request import CatalogModel, PresetCluster

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from cost_models.errors import BadInput
-from planner.evaluate import evaluate
+from planner.answers import Prediction
+from planner.evaluation import evaluate
 from planner.formats.registry import read_settings
 from planner.formats.settings import Beside
-from planner.plan import Prediction
 from planner.request import CatalogModel, PresetCluster
 from planner.situation import resolve_cluster, resolve_model, situate
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cost_models.errors import BadInput
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.make_plan import make_plan
 from planner.objectives.largest import Edge, find_edge
 from planner.request import SearchRequest

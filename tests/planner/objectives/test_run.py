@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cost_models.specs.cluster import ClusterSpec
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.objectives.run import RunTerms, busy_share, checkpoint_bytes, run_json
 from planner.request import RunRequest
 from planner.situation import situate

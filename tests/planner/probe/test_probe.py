@@ -5,7 +5,7 @@ import pytest
 from cost_models.errors import BadInput
 from cost_models.specs.counts import count_parameters
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.plan_file import parse_plan, plan_document
 from planner.probe import carry, derive_probe, probe_json, probe_result
 from planner.probe.shrink import shrunk

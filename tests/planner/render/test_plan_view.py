@@ -7,8 +7,8 @@ import pytest
 
 from cost_models.specs.job import JobRequest
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import evaluate
-from planner.plan import Certificate, PlanResult, Prediction, Relaxation, StageMemory
+from planner.answers import Certificate, PlanResult, Prediction, Relaxation, StageMemory
+from planner.evaluation import evaluate
 from planner.render import show_plan
 from planner.render.console import bar
 from planner.render.plan import differences

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from planner.evaluate import Context, evaluate_many
+from planner.answers import Prediction
+from planner.evaluation import Context, evaluate_many
 from planner.make_plan import make_plan
-from planner.plan import Prediction
 from planner.request import SearchRequest
 from planner.search.bulk import outcomes
 from planner.validation.search_speed import random_strategies

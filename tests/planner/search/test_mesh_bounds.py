@@ -11,7 +11,7 @@ from cost_models.rows import model_rows
 from cost_models.specs.recompute import Recompute
 from cost_models.step import step_costs
 from planner.candidates import enumerate_candidates
-from planner.evaluate import Context
+from planner.evaluation import Context
 from planner.restrictions import read_restrictions
 from planner.search.memory_bounds import FullRecompute, forced
 from planner.search.mesh_bounds import frequent_blocks, mesh_sums, step_bounds

@@ -11,7 +11,7 @@ from cost_models.chunk import LayerTable, MeshCosts, StepRules
 from cost_models.schedule import ScheduleName
 from cost_models.specs.recompute import Recompute
 from cost_models.specs.strategy import Strategy, parse_strategy
-from planner.evaluate import evaluate
+from planner.evaluation import evaluate
 from planner.render.simulation import timeline_cells
 from planner.simulate import simulate, trace_events, write_trace
 from planner.simulate.simulation import simulation_of

@@ -8,8 +8,8 @@ from cost_models.errors import IllegalStrategy
 from cost_models.profiles import profiles_root
 from cost_models.specs.job import JobRequest
 from cost_models.specs.strategy import StrategyRequest
-from planner.evaluate import evaluate_many
-from planner.plan import Prediction
+from planner.answers import Prediction
+from planner.evaluation import evaluate_many
 from planner.request import CatalogModel, PresetCluster
 from planner.situation import Situation, resolve
 from planner.validation.predict import outcome_of

@@ -9,7 +9,7 @@ from cost_models.profiles import cluster_from_spec
 from cost_models.specs.job import JobRequest
 from cost_models.specs.recompute import Recompute
 from cost_models.step import step_costs
-from planner.evaluate import Context
+from planner.evaluation import Context
 from planner.make_plan import _search_parts
 from planner.request import CatalogModel, SearchRequest
 from planner.restrictions import read_restrictions

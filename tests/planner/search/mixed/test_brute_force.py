@@ -11,9 +11,9 @@ from cost_models.readers import read_model
 from cost_models.schedule import ScheduleName
 from cost_models.specs.job import JobRequest
 from cost_models.specs.strategy import Strategy
-from planner.evaluate import evaluate_many
+from planner.answers import Prediction
+from planner.evaluation import evaluate_many
 from planner.make_plan import make_plan
-from planner.plan import Prediction
 from planner.request import SearchRequest
 from planner.situation import Situation, situate
 from tests.planner.test_plan_brute_force import (

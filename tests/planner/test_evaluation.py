@@ -7,8 +7,8 @@ import pytest
 from cost_models.errors import IllegalStrategy
 from cost_models.specs.counts import count_parameters, forward_flops
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluate import evaluate, evaluate_many
-from planner.plan import BREAKDOWN_CAUSES
+from planner.answers import BREAKDOWN_CAUSES
+from planner.evaluation import evaluate, evaluate_many
 
 STRATEGIES = [
     "tp=4,pp=4",

@@ -7,9 +7,9 @@ from typing import Any, Final
 from cost_models.errors import BadInput
 from cost_models.specs.strategy import StrategyRequest
 from cost_models.units import format_bytes, format_seconds
+from planner.answers import Prediction
 from planner.attribution import Origin, cause_of_change, configuration, origin_of, origin_of_baseline
-from planner.evaluate import evaluate
-from planner.plan import Prediction
+from planner.evaluation import evaluate
 from planner.remedies import Remedy, remedies
 from planner.situation import Situation
 

@@ -15,9 +15,9 @@ from cost_models.pricing import Pricer
 from cost_models.rows import model_rows
 from cost_models.specs.strategy import Strategy, StrategyRequest
 from cost_models.step import StepCosts, step_costs, virtual_stage
+from planner.answers import BREAKDOWN_CAUSES, Prediction
 from planner.intervals import step_interval
 from planner.memory import predict_memory
-from planner.plan import BREAKDOWN_CAUSES, Prediction
 from planner.pools import CostsOfRow, Pools, peak_flops
 from planner.provenance import provenance
 from planner.situation import Situation
