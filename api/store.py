@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner.plan import finite
+from planner.answers import finite
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,9 @@ class LayerTable:
     host_bytes: Array  # offloaded states, in the host's memory
     initial_bytes: Array | None = None  # on the device while the model is built, instead of the states
     load_bytes: Array | None = None  # beside the states while a checkpoint is loaded
-    stepping_bytes: Array | None = None  # the step's own, where `step_transient_bytes` holds those other phases too
+    stepping_bytes: Array | None = (
+        None  # the step's own, where `step_transient_bytes` holds those other phases too
+    )
     forward_spare_s: Array | None = None  # what a forward takes beyond its part when it runs in no pair
     backward_spare_s: Array | None = None  # the same for a backward
 

@@ -10,7 +10,7 @@ from api.errors import Problem
 from api.schemas import ItemsBody
 from api.strict_route import StrictRoute
 from cost_models.errors import BadInput
-from planner.plan import finite
+from planner.answers import finite
 
 router = APIRouter(prefix="/v1", tags=["catalog"], route_class=StrictRoute)
 

@@ -12,7 +12,7 @@ from api.routes.plans import stored_plan
 from api.schemas import CheckRequest
 from api.strict_route import StrictRoute
 from cost_models.errors import IllegalStrategy
-from planner.plan import finite
+from planner.answers import finite
 
 router = APIRouter(prefix="/v1/checks", tags=["checks"], route_class=StrictRoute)
 
@@ -27,7 +27,7 @@ async def check_strategy(request: CheckRequest, store: StoreDep, work: WorkDep) 
 
 def checked(request: CheckRequest, plan: Mapping[str, Any] | None) -> dict[str, Any]:
     """The report; raises BadInput, an IllegalStrategy among them."""
-    from planner.check import Limits, check
+    from planner.checking import Limits, check
     from planner.plan_file import parse_plan
     from planner.situation import resolve
 

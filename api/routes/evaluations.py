@@ -11,7 +11,7 @@ from api.schemas import EvaluationRequest, ItemsBody, StrategyInput
 from api.strict_route import StrictRoute
 from cost_models.errors import IllegalStrategy
 from cost_models.specs.strategy import StrategyRequest, parse_strategy, strategy_from_mapping
-from planner.plan import finite
+from planner.answers import finite
 
 router = APIRouter(prefix="/v1/evaluations", tags=["evaluations"], route_class=StrictRoute)
 
@@ -25,7 +25,7 @@ async def evaluate_strategies(request: EvaluationRequest, work: WorkDep) -> JSON
 
 def evaluate_all(request: EvaluationRequest) -> list[dict[str, Any]]:
     """Answers in the order of the strategies; raises BadInput for what is wrong with all of them."""
-    from planner.evaluate import evaluate_many
+    from planner.evaluation import evaluate_many
     from planner.situation import resolve
 
     situation = resolve(request.model, request.cluster, request.job, reader="plain")
