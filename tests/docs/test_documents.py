@@ -68,7 +68,7 @@ def test_a_broken_link_is_noticed(tmp_path: Path) -> None:
     assert broken_links(page) == ["#three", "gone.md"]
 
 
-@pytest.mark.parametrize("command", sorted(documented(r"(?:^|[\s/])planner +([a-z]+)\b")))
+@pytest.mark.parametrize("command", sorted(documented(r"(?:^|[\s/])(?<!from )planner +([a-z]+)\b")))
 def test_documented_command_exists(command: str) -> None:
     program = "import sys; from planner.cli import main; sys.argv[0] = 'planner'; main()"
     arguments = [sys.executable, "-c", program, command, "--help"]

@@ -81,7 +81,7 @@ def test_what_cannot_be_followed_stays_as_written(text, words):
 
 @pytest.mark.parametrize("text", ["A=(--x 1", 'run "a', "A='b\nrun"])
 def test_what_is_left_open_is_said(text):
-    with pytest.raises(BadInput, match="clos"):
+    with pytest.raises(BadInput, match="close"):
         shell_words(text)
 
 
