@@ -253,6 +253,10 @@ class DeepSpeed(TorchFamily):
         flat_step = stepping[list(rows.layers)].sum(0) / meshes.pp
         return replace(rows, gathered=held + gradients + buckets + flat_step, stepping=stepping)
 
+    def can_sequence_parallel(self, model: ModelSpec) -> bool:
+        """Megatron-DeepSpeed's modules shard sequences between products; AutoTP divides the products alone."""
+        return self.zero_settings.modules == "megatron" and super().can_sequence_parallel(model)
+
     def send_ways(self, meshes: MeshBatch) -> Num:
         """Boundaries are divided over tensor-parallel ranks on their way (runtime/pipe/engine.py, pipe_partitioned)."""
         return np.where(meshes.sp == 0, meshes.tp, 1).astype(float)

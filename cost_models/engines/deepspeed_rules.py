@@ -48,6 +48,13 @@ def deepspeed_rules(options: DeepSpeedOptions) -> tuple[Rule, ...]:
             ("zero 2", "tp 1"),
         ),
         fixed(
+            "deepspeed_sp",
+            "deepspeed/module_inject/auto_tp.py: products are divided, activations between them are not",
+            lambda facts, meshes: (meshes.sp > 0) & (meshes.tp > 1) & (options.modules != "megatron"),
+            "sp=true with tp {tp}: AutoTP has no sequence parallelism",
+            ("sp=false", "engine.modules=megatron"),
+        ),
+        fixed(
             "deepspeed_cp_kind",
             "sequence_parallel_size is Ulysses (Jacobs et al. 2023)",
             lambda facts, meshes: (meshes.cp > 1) & (meshes.key.cp_kind != "ulysses"),
