@@ -34,20 +34,23 @@ def spread(
             continue
         here = np.flatnonzero(inverse.reshape(-1) == index)
         held = held_at_least(SCHEDULES[schedule], pp, m)
-        needed = _needed_bytes(sums.room_bytes[here], times.take(here), rows, held)
+        needed = _needed_bytes(sums.take(here), times.take(here), rows, held)
         recompute[here] = _least_seconds(needed, times.take(here), rows, allowed=allowed)
     return Forced(recompute, sums.total_s / meshes.pp)
 
 
-def _needed_bytes(room: Array, times: RowTimes, rows: Rows, held: Array) -> Array:
-    """Bytes, a micro-batch, that recomputing must free on all ranks together, (B,)."""
+def _needed_bytes(sums: MeshSums, times: RowTimes, rows: Rows, held: Array) -> Array:
+    """Bytes, a micro-batch, that recomputing must free on all ranks together, (B,).
+
+    The head keeps what it saved for every micro-batch in flight, less what is free again when a block's backward has
+    its transient (`MeshSums.last_bytes`), which is there once.
+    """
     counts = np.bincount(rows.blocks, minlength=len(rows.rows)).astype(float)
     blocks = counts @ (times.saved_bytes + times.static_bytes / held.max())
-    edges = sum(
-        times.static_bytes[row] / count + times.saved_bytes[row]
-        for row, count in ((0, held[0]), (-1, held[-1]))
-    )
-    needed: Array = blocks + edges - room * (1.0 / held).sum() * (1.0 + 1e-12)
+    head = times.saved_bytes[-1]
+    first = times.static_bytes[0] / held[0] + times.saved_bytes[0]
+    last = (sums.last_bytes - head) / held[-1] + head
+    needed: Array = blocks + first + last - sums.room_bytes * (1.0 / held).sum() * (1.0 + 1e-12)
     return needed
 
 

@@ -33,7 +33,7 @@ def test_the_simpler_plan_is_returned_on_request_with_its_own_gap(of):
     confidence = plain.to_json()["confidence"]
     assert confidence["chosen"] == "optimum"
     assert confidence["optimum"]["step_s"] == plain.best.step_s
-    assert 0.5 <= confidence["first_faster"] <= 1.0
+    assert 0.45 <= confidence["first_faster"] <= 1.0  # of 256 draws: 0.5 less their noise where two are equal
     if confidence["simpler"] is None:
         assert simple.best.strategy == plain.best.strategy
         return

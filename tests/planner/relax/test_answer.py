@@ -34,7 +34,7 @@ def test_a_pin_that_nothing_fits_under_is_named(make_situation):
     result = make_plan(of, SearchRequest(pins=pins))
     assert result.status == "infeasible"
     named = [relaxation.change for relaxation in result.relaxations]
-    assert "without pin recompute=none" in named
+    assert any(change.startswith("without pin") for change in named)
     assert "activations" in result.reason
 
 
