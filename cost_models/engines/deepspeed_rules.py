@@ -33,6 +33,15 @@ def deepspeed_rules(options: DeepSpeedOptions) -> tuple[Rule, ...]:
             "needs MiCS, which was removed: use engine.zero_hpz_partition_size",
             CONFIG,
         ),
+        *_axis_rules(options),
+        *_offload_rules(),
+        *_hpz_rules(options.zero_hpz_partition_size),
+    )
+
+
+def _axis_rules(options: DeepSpeedOptions) -> tuple[Rule, ...]:
+    """What expert, tensor and sequence parallelism go with."""
+    return (
         fixed(
             "deepspeed_moe_zero",
             f"{ENGINE}: MoE is not supported with stage 3",
@@ -61,8 +70,6 @@ def deepspeed_rules(options: DeepSpeedOptions) -> tuple[Rule, ...]:
             "cp {cp} without cp_kind=ulysses",
             ("cp_kind=ulysses", "cp 1"),
         ),
-        *_offload_rules(),
-        *_hpz_rules(options.zero_hpz_partition_size),
     )
 
 
