@@ -79,7 +79,7 @@ def axis_values(of: Situation) -> dict[str, list]:
         "etp": ways if whole and of.model.is_moe else [1],
         "zero": ZERO.get(name, [0]),
         "mbs": [d for d in divisors(batch) if d * of.job.seq_len <= 65_536],
-        "sp": [False] if plain else [False, True],
+        "sp": [False] if plain or name == "deepspeed" else [False, True],  # AutoTP has none
         "dp_replicate": ways if max(ZERO.get(name, [0])) >= least_zero_of_replicas(name) else [1],
         "cp_kind": CP_KINDS if not plain and name != "deepspeed" else CP_KINDS[:1],
         "order": ORDERS,
