@@ -312,8 +312,8 @@ def agrees(found: PlanResult, brute_s: float, gap: float) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_the_plan_is_the_best_of_its_space(seed):
     rng = random.Random(seed)
-    statuses = [check(random_instance(rng, most=40)) for _ in range(5)]
-    assert "optimal" in statuses
+    for _ in range(5):  # that both answers occur is held below
+        check(random_instance(rng, most=40))
 
 
 @pytest.mark.matrix
