@@ -83,6 +83,8 @@ def fields_of(run: PlannedRun, framework: str) -> dict[str, str]:
     predictions = 1 if run.job.options.train_mtp else 0
     raw = strategy_arguments(run.strategy, predictions, run.model.is_moe, options.megatron_fsdp)
     raw |= _job_arguments(run)
+    for name in ("hidden-dropout", "attention-dropout"):
+        raw.setdefault(name, "0.1")  # Megatron-LM's default, which recipes do not have
     for name, usual in RECIPE_DEFAULTS.items():
         if name not in raw and PLACES[name].kind == "switch" and usual == "true":
             raw[name] = "false"
