@@ -99,3 +99,23 @@ def header(run: PlannedRun, framework: str, version: str) -> list[str]:
         f"# {run.model.name} on {cluster.num_devices} devices of {cluster.name}, global batch {run.job.global_batch}",
         f"# {run.strategy.text()}",
     ]
+
+
+def torchrun_script(run: PlannedRun, framework: str, version: str, program: str) -> str:
+    """A launch script for a transformers model that lies in $MODEL: `program` is what torchrun starts beside it."""
+    nodes, each = run.nodes
+    return "\n".join(
+        [
+            "#!/usr/bin/env bash",
+            *header(run, framework, version),
+            "set -euo pipefail",
+            ': "${MODEL:?set MODEL to the folder or name of a transformers model}"',
+            "export MODEL",
+            'cd "$(dirname "${BASH_SOURCE[0]}")"',
+            "torchrun \\",
+            f'  --nnodes "${{NNODES:-{nodes}}}" --nproc-per-node {each} --node-rank "${{NODE_RANK:-0}}" \\',
+            '  --master-addr "${MASTER_ADDR:-127.0.0.1}" --master-port "${MASTER_PORT:-29500}" \\',
+            f'  {program} "$@"',
+            "",
+        ]
+    )

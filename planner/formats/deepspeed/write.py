@@ -8,7 +8,7 @@ from cost_models.specs.job import Precision
 from cost_models.specs.offload import parse_offload
 from planner.formats.deepspeed.read import read_deepspeed
 from planner.formats.differences import read_back_losses
-from planner.formats.export import Export, PlannedRun, header
+from planner.formats.export import Export, PlannedRun, torchrun_script
 from planner.formats.trainer import ARGUMENTS, PROGRAM, arguments_of, as_json, module_losses, program_text
 
 CONFIG: Final = "ds_config.json"
@@ -37,7 +37,9 @@ def write_deepspeed(run: PlannedRun) -> Export:
         CONFIG: text,
         ARGUMENTS: as_json(arguments_of(run, {"deepspeed": CONFIG})),
         PROGRAM: program_text(run),
-        LAUNCH: _launch(run),
+        LAUNCH: torchrun_script(
+            run, "DeepSpeed", run.job.engine_version or VERSION, f"{PROGRAM} {ARGUMENTS}"
+        ),
     }
     version = run.job.engine_version or VERSION
     losses = read_back_losses(run, lambda beside: read_deepspeed(text, beside), ("recompute",))
@@ -99,23 +101,3 @@ def _zero(run: PlannedRun, options: DeepSpeedOptions) -> dict[str, Any]:
         found["offload_optimizer"] = place
         found["offload_param"] = place
     return found
-
-
-def _launch(run: PlannedRun) -> str:
-    """The launch line; MODEL names the model's folder."""
-    nodes, each = run.nodes
-    return "\n".join(
-        [
-            "#!/usr/bin/env bash",
-            *header(run, "DeepSpeed", run.job.engine_version or VERSION),
-            "set -euo pipefail",
-            ': "${MODEL:?set MODEL to the folder or name of a transformers model}"',
-            "export MODEL",
-            'cd "$(dirname "${BASH_SOURCE[0]}")"',
-            "torchrun \\",
-            f'  --nnodes "${{NNODES:-{nodes}}}" --nproc-per-node {each} --node-rank "${{NODE_RANK:-0}}" \\',
-            '  --master-addr "${MASTER_ADDR:-127.0.0.1}" --master-port "${MASTER_PORT:-29500}" \\',
-            f'  {PROGRAM} {ARGUMENTS} "$@"',
-            "",
-        ]
-    )

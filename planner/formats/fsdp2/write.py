@@ -8,7 +8,7 @@ from cost_models.errors import BadInput
 from cost_models.specs.job import Optimizer, Precision
 from cost_models.specs.recompute import ALL_LAYERS
 from planner.formats.differences import read_back_losses
-from planner.formats.export import Export, PlannedRun, header
+from planner.formats.export import Export, PlannedRun, header, torchrun_script
 from planner.formats.fsdp2.read import read_fsdp2
 from planner.formats.fsdp2.template import TEMPLATE
 from planner.formats.trainer import module_losses
@@ -32,7 +32,7 @@ def write_fsdp2(run: PlannedRun) -> Export:
         plan=pformat(plan_of(run), sort_dicts=False, width=100),
     )
     losses = read_back_losses(run, lambda beside: read_fsdp2(text, beside))
-    files = {MODULE: text, LAUNCH: _launch(run)}
+    files = {MODULE: text, LAUNCH: torchrun_script(run, "FSDP2", VERSION, MODULE)}
     return Export("fsdp2", VERSION, files, LAUNCH, (*losses, *module_losses(run)))
 
 
@@ -91,22 +91,3 @@ def _refuse(run: PlannedRun) -> None:
             f"tp {strategy.tp} of family {run.model.family}: the module splits q_proj to down_proj of "
             f"{', '.join(sorted(SPLIT_NAMES))}; use tp 1"
         )
-
-
-def _launch(run: PlannedRun) -> str:
-    nodes, each = run.nodes
-    return "\n".join(
-        [
-            "#!/usr/bin/env bash",
-            *header(run, "FSDP2", VERSION),
-            "set -euo pipefail",
-            ': "${MODEL:?set MODEL to the folder or name of a transformers model}"',
-            "export MODEL",
-            'cd "$(dirname "${BASH_SOURCE[0]}")"',
-            "torchrun \\",
-            f'  --nnodes "${{NNODES:-{nodes}}}" --nproc-per-node {each} --node-rank "${{NODE_RANK:-0}}" \\',
-            '  --master-addr "${MASTER_ADDR:-127.0.0.1}" --master-port "${MASTER_PORT:-29500}" \\',
-            f'  {MODULE} "$@"',
-            "",
-        ]
-    )
