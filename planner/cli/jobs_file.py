@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from cost_models.errors import BadInput, IllegalStrategy
 from cost_models.suggest import did_you_mean
-from planner.cli.inputs import STANDARD_INPUT, read_text, shown
+from planner.cli.document import Document
+from planner.cli.inputs import shown
 from planner.cli.question import FILE_KEYS, Question, question_of_mapping
 from planner.cli.settings_file import Asked, asked
-from planner.strict_yaml import parse_yaml
 
 SHARED_KEYS: Final = (*FILE_KEYS, "settings", "format")
 LIMIT_KEYS: Final = ("max_memory_fraction", "fail_at_risk", "max_slowdown", "max_memory_growth")
@@ -38,17 +38,12 @@ class JobsFile:
     limits: Mapping[str, Any]
 
 
-def jobs_of(name: str) -> JobsFile | None:
+def jobs_of(document: Document) -> JobsFile | None:
     """The jobs of a planner.yaml; None where the file is one plain question. Raises BadInput naming what is wrong."""
-    if name == STANDARD_INPUT:
+    if document.is_json or not {"jobs", "settings", "limits"} & set(document.values):
         return None
-    text = read_text(name, "file")
-    if text.lstrip().startswith("{"):
-        return None
-    values = parse_yaml(text, shown(name))
-    if not {"jobs", "settings", "limits"} & set(values):
-        return None
-    values.setdefault("jobs", [{"name": Path(name).name}])
+    name = document.name
+    values = {"jobs": [{"name": Path(name).name}]} | document.values
     shared = {key: value for key, value in values.items() if key not in ("jobs", "limits")}
     _known(shared, (*SHARED_KEYS, "jobs", "limits"), f"file {shown(name)}")
     limits = values.get("limits", {})
@@ -60,8 +55,7 @@ def jobs_of(name: str) -> JobsFile | None:
         raise BadInput(
             f"jobs has to be a list of 1 to {MOST_JOBS} entries, each with name, model, cluster and so on"
         )
-    folder = Path(name).parent
-    jobs = tuple(_entry(entry, index, shared, folder) for index, entry in enumerate(entries))
+    jobs = tuple(_entry(entry, index, shared, document.folder) for index, entry in enumerate(entries))
     names = [job.name for job in jobs]
     twice = next((each for each in names if names.count(each) > 1), None)
     if twice is not None:
@@ -76,10 +70,9 @@ def _entry(values: object, index: int, shared: Mapping[str, Any], folder: Path) 
         raise BadInput(f"{where} holds a {type(values).__name__}; give keys such as name, model and cluster")
     _known(values, ("name", *SHARED_KEYS), where)
     merged = {**shared, **{str(key): value for key, value in values.items() if key != "name"}}
-    for key in ("job",):
-        above, own = shared.get(key), values.get(key)
-        if isinstance(above, Mapping) and isinstance(own, Mapping):
-            merged[key] = {**above, **own}
+    above, own = shared.get("job"), values.get("job")
+    if isinstance(above, Mapping) and isinstance(own, Mapping):
+        merged["job"] = {**above, **own}
     settings = {}
     if merged.get("settings"):
         beside = folder / str(merged["settings"])

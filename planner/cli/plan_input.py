@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from cost_models.errors import BadInput, IllegalStrategy
 from cost_models.specs.strategy import StrategyRequest, strategy_from_mapping
+from planner.cli.document import Document, read_document
 from planner.cli.inputs import is_file, is_path, read_json, read_text
-from planner.cli.question import Question, question_from_file, situation_of, strategy_of
+from planner.cli.question import Question, question_of_document, situation_of, strategy_of
 from planner.request import SearchRequest
 
 if TYPE_CHECKING:
@@ -27,10 +28,15 @@ class AskedPlan:
 
 def asked_plan(source: str | None, stated: Question) -> AskedPlan:
     """The plan of a file, or of options alone; raises BadInput naming what is missing."""
-    if source is None:
+    return plan_of_document(read_document(source) if source is not None else None, stated)
+
+
+def plan_of_document(document: Document | None, stated: Question) -> AskedPlan:
+    """The plan of a file that was read, or of options alone."""
+    if document is None:
         return AskedPlan(situation_of(stated), strategy_of(stated), SearchRequest(), (), stated)
-    question = stated.over(question_from_file(source))
-    search, others = _from_plan_file(source) if stated.strategy is None else (None, ())
+    question = stated.over(question_of_document(document))
+    search, others = _from_plan_file(document) if stated.strategy is None else (None, ())
     return AskedPlan(
         situation_of(question), strategy_of(question), search or SearchRequest(), others, question
     )
@@ -49,26 +55,13 @@ def is_plan_source(text: str) -> bool:
     return "request" in values or "model" in values
 
 
-def without_strategy(source: str | None) -> Mapping[str, Any] | None:
-    """The result of a plan file that found no plan; None for anything else."""
-    if source is None or not is_file(source):
-        return None
-    text = read_text(source, "file")
-    values = read_json(text, source, "file") if text.lstrip().startswith("{") else {}
-    result = values.get("result")
-    none = "request" in values and isinstance(result, Mapping) and result.get("best") is None
-    return result if none and isinstance(result, Mapping) else None
-
-
-def _from_plan_file(name: str) -> tuple[SearchRequest | None, tuple[StrategyRequest, ...]]:
+def _from_plan_file(document: Document) -> tuple[SearchRequest | None, tuple[StrategyRequest, ...]]:
     """The search and the runners-up of a plan file; nothing for another file."""
     from planner.plan_file import parse_plan
 
-    text = read_text(name, "file")
-    values = read_json(text, name, "file") if text.lstrip().startswith("{") else {}
-    if "request" not in values or "result" not in values:
+    if not document.is_plan:
         return None, ()
-    plan = parse_plan(values)
+    plan = parse_plan(document.values)
     return plan.request.search, tuple(_strategies(plan.result.get("alternatives")))
 
 

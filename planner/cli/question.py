@@ -11,6 +11,7 @@ from cost_models.errors import BadInput
 from cost_models.specs.job import JobRequest
 from cost_models.specs.strategy import StrategyRequest, parse_strategy, strategy_from_mapping
 from cost_models.suggest import did_you_mean
+from planner.cli.document import Document, read_document
 from planner.cli.inputs import STANDARD_INPUT, is_file, is_path, read_json, read_text, shown
 from planner.cli.options import JOB_KEYS
 from planner.request import ClusterInput, ModelInput
@@ -63,10 +64,13 @@ def question_from_options(given: Mapping[str, Any]) -> Question:
 
 def question_from_file(name: str) -> Question:
     """What a plan file or a planner.yaml states; paths in it are relative to it."""
-    text = read_text(name, "file")
-    is_json = text.lstrip().startswith("{")
-    values = read_json(text, name, "file") if is_json else _read_yaml(text, name)
-    if "request" in values and "result" in values:
+    return question_of_document(read_document(name))
+
+
+def question_of_document(document: Document) -> Question:
+    """The question of a plan file or a planner.yaml that was read."""
+    name, values = document.name, document.values
+    if document.is_plan:
         return _question_from_plan(values)
     for key in values:
         if key not in FILE_KEYS:
@@ -75,7 +79,7 @@ def question_from_file(name: str) -> Question:
                 f"file {shown(name)} has the key {str(key)[:60]!r}, which is not known; "
                 f"{hint}keys: {', '.join(FILE_KEYS)} (or give a plan file)"
             )
-    return question_of_mapping(values, Path() if name == STANDARD_INPUT else Path(name).parent)
+    return question_of_mapping(values, document.folder)
 
 
 def question_of_mapping(values: Mapping[str, Any], folder: Path) -> Question:
@@ -180,12 +184,6 @@ def _question_from_plan(values: Mapping[str, Any]) -> Question:
         plan.request.job.model_dump(mode="json"),
         plan.best_strategy(),
     )
-
-
-def _read_yaml(text: str, name: str) -> dict[str, Any]:
-    from planner.strict_yaml import parse_yaml
-
-    return parse_yaml(text, shown(name))
 
 
 def _stated(values: Mapping[str, Any], key: str, folder: Path) -> Stated | None:

@@ -6,9 +6,10 @@ from typing import Any
 import click
 
 from planner.cli.answer import YES, Answer
+from planner.cli.document import read_document
 from planner.cli.jobs_file import JobEntry, JobsFile, jobs_of
 from planner.cli.options import json_option, progress_option
-from planner.cli.question import Question, question_from_file
+from planner.cli.question import Question, question_of_document
 
 
 @click.command(name="baseline", short_help="Numbers for later checks, as a file to commit.")
@@ -30,14 +31,15 @@ def command(**given: Any) -> Answer:
     from planner.render import show_checks
 
     source = given["source"]
-    listed = jobs_of(source) or JobsFile((JobEntry(source, question_from_file(source), {}),), {})
+    document = read_document(source)
+    listed = jobs_of(document) or JobsFile((JobEntry(source, question_of_document(document), {}),), {})
     checks = checks_of(listed, Question(), Limits(), None)
-    document = baseline_document(checks)
+    kept = baseline_document(checks)
     output = Path(given["output"]) if given["output"] else Path(source).parent / "planner-baseline.json"
-    write_json(output, document, "baseline", "-o")
+    write_json(output, kept, "baseline", "-o")
 
     def show() -> None:
         show_checks(checks)
         click.echo(f"wrote {output}; next: planner check {source} --baseline {output}")
 
-    return Answer(document | {"written": str(output)}, show, given["as_json"], YES)
+    return Answer(kept | {"written": str(output)}, show, given["as_json"], YES)

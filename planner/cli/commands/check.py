@@ -7,10 +7,11 @@ import click
 
 from cost_models.errors import BadInput
 from planner.cli.answer import NO, YES, Answer
+from planner.cli.document import read_document
 from planner.cli.inputs import read_json, read_text
 from planner.cli.jobs_file import JobsFile, jobs_of, refusal_of
 from planner.cli.options import json_option, progress_option, request_options, stacked, strategy_option
-from planner.cli.question import Question, question_from_file, question_from_options
+from planner.cli.question import Question, question_from_options, question_of_document
 from planner.cli.settings_file import SETTINGS_OPTIONS, asked
 from planner.cli.types import Number, OneOf
 
@@ -62,15 +63,15 @@ def command(**given: Any) -> Answer:
         raise click.UsageError("--json and --output-format both say what to print; give one of them")
     name = given["baseline"]
     baseline = read_json(read_text(name, "baseline"), name, "baseline") if name else None
-    listed = jobs_of(given["source"]) if given["source"] else None
+    document = read_document(given["source"]) if given["source"] else None
+    listed = jobs_of(document) if document else None
     if listed is not None:
         return _many(listed, given, baseline)
-    return _one(given, baseline)
+    return _one(question_of_document(document) if document else Question(), given, baseline)
 
 
-def _one(given: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> Answer:
-    """The answer for one strategy."""
-    base = question_from_file(given["source"]) if given["source"] else Question()
+def _one(base: Question, given: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> Answer:
+    """The answer for one strategy; options win over `base`."""
     ask = asked(question_from_options(given).over(base), given)
 
     from planner.checking import check

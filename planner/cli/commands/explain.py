@@ -6,8 +6,9 @@ from typing import Any
 import click
 
 from planner.cli.answer import NO, Answer
+from planner.cli.document import read_document
 from planner.cli.options import json_option, progress_option, request_options, strategy_option
-from planner.cli.plan_input import asked_plan, without_strategy
+from planner.cli.plan_input import plan_of_document
 from planner.cli.question import Question, question_from_options, strategy_of
 from planner.cli.types import Number
 
@@ -36,10 +37,11 @@ def command(**given: Any) -> Answer:
     and what would help.
     """
     stated = question_from_options(given)
-    unsolved = without_strategy(given["source"]) if stated.strategy is None else None
+    document = read_document(given["source"]) if given["source"] is not None else None
+    unsolved = document.unsolved() if document and stated.strategy is None else None
     if unsolved is not None:
         return _unsolved(unsolved, given["as_json"])
-    asked = asked_plan(given["source"], stated)
+    asked = plan_of_document(document, stated)
     max_seconds = 30.0 if given["max_seconds"] is None else given["max_seconds"]
     if given["against"] is not None:
         return _against(asked, given, max_seconds)

@@ -7,11 +7,12 @@ import click
 
 from cost_models.errors import BadInput
 from planner.cli.answer import YES, Answer
+from planner.cli.document import read_document
 from planner.cli.options import json_option, progress_option, request_options, stacked, strategy_option
 from planner.cli.question import (
     Question,
-    question_from_file,
     question_from_options,
+    question_of_document,
     situation_of,
     strategy_of,
 )
@@ -42,7 +43,8 @@ def command(**given: Any) -> Answer:
     What the framework cannot do is refused; what its settings cannot say is listed as a loss. Exit code 0 yes,
     2 bad input, an illegal strategy, or a plan that the framework cannot run.
     """
-    base = question_from_file(given["source"]) if given["source"] else Question()
+    document = read_document(given["source"]) if given["source"] else None
+    base = question_of_document(document) if document else Question()
     question = question_from_options(given).over(base)
     if question.model is None:
         raise BadInput(
@@ -55,7 +57,7 @@ def command(**given: Any) -> Answer:
 
     situation = situation_of(question)
     prediction = evaluate(situation, strategy_of(question))
-    run = PlannedRun(situation, prediction.strategy, plan_id_of(given["source"]))
+    run = PlannedRun(situation, prediction.strategy, document.plan_id if document else "")
     export = write_settings(run, given["target"])
     written = export.write(Path(given["output"])) if given["output"] else ()
     payload = export.to_json() | {"written": [str(path) for path in written]}
@@ -64,16 +66,6 @@ def command(**given: Any) -> Answer:
         _show(export, written)
 
     return Answer(payload, show, given["as_json"], YES)
-
-
-def plan_id_of(source: str | None) -> str:
-    """The plan's id, where the source is a plan file."""
-    if not source:
-        return ""
-    from planner.cli.inputs import read_json, read_text
-
-    text = read_text(source, "file")
-    return str(read_json(text, source, "file").get("id", ""))[:80] if text.lstrip().startswith("{") else ""
 
 
 def _show(export: "Export", written: tuple[Path, ...]) -> None:

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 STRATEGY = "tp=2,pp=2,recompute=selective"
 
 
@@ -45,6 +47,14 @@ def test_a_plan_file_is_exported(run, job, tmp_path):
     assert outcome.code == 0, outcome.err
     assert json.loads(plan.read_text())["id"] in outcome.out
     assert "--tensor-model-parallel-size" in outcome.out
+
+
+@pytest.mark.parametrize("command", ["export - --to megatron", "explain - --max-seconds 0", "check - --json"])
+def test_a_plan_on_standard_input_is_read_once(run, job, tmp_path, command):
+    plan = tmp_path / "plan.json"
+    assert run(f"plan {job} --max-seconds 5 --pin tp=2 --allow-at-risk -o {plan} --json").code == 0
+    outcome = run(command, stdin=plan.read_bytes())
+    assert outcome.code == 0, outcome.err
 
 
 def test_what_is_missing_is_asked_for(run, job, tmp_path):
