@@ -101,20 +101,30 @@ def header(run: PlannedRun, framework: str, version: str) -> list[str]:
     ]
 
 
-def torchrun_script(run: PlannedRun, framework: str, version: str, program: str) -> str:
-    """A launch script for a transformers model that lies in $MODEL: `program` is what torchrun starts beside it."""
+def torchrun_lines(run: PlannedRun) -> list[str]:
+    """The first lines of a torchrun command on every node; what it starts goes on the next one."""
     nodes, each = run.nodes
+    return [
+        "torchrun \\",
+        f'  --nnodes "${{NNODES:-{nodes}}}" --nproc-per-node {each} --node-rank "${{NODE_RANK:-0}}" \\',
+        '  --master-addr "${MASTER_ADDR:-127.0.0.1}" --master-port "${MASTER_PORT:-29500}" \\',
+    ]
+
+
+def library_script(run: PlannedRun, title: tuple[str, str], launch: list[str], program: str) -> str:
+    """A launch script for a transformers model that lies in $MODEL.
+
+    `title` is framework and version, `launch` the first lines of the command that starts `program` beside it.
+    """
     return "\n".join(
         [
             "#!/usr/bin/env bash",
-            *header(run, framework, version),
+            *header(run, *title),
             "set -euo pipefail",
             ': "${MODEL:?set MODEL to the folder or name of a transformers model}"',
             "export MODEL",
             'cd "$(dirname "${BASH_SOURCE[0]}")"',
-            "torchrun \\",
-            f'  --nnodes "${{NNODES:-{nodes}}}" --nproc-per-node {each} --node-rank "${{NODE_RANK:-0}}" \\',
-            '  --master-addr "${MASTER_ADDR:-127.0.0.1}" --master-port "${MASTER_PORT:-29500}" \\',
+            *launch,
             f'  {program} "$@"',
             "",
         ]

@@ -8,12 +8,17 @@ from cost_models.errors import BadInput
 from cost_models.specs.job import Precision
 from planner.formats.accelerate.read import read_accelerate
 from planner.formats.differences import read_back_losses
-from planner.formats.export import Export, PlannedRun, header
+from planner.formats.export import Export, PlannedRun, header, library_script
 from planner.formats.trainer import ARGUMENTS, PROGRAM, arguments_of, as_json, module_losses, program_text
 
 CONFIG: Final = "accelerate.yaml"
 LAUNCH: Final = "train.sh"
 VERSION: Final = "1.15"
+LAUNCH_LINES: Final = [
+    f"accelerate launch --config_file {CONFIG} \\",
+    '  --machine_rank "${NODE_RANK:-0}" --main_process_ip "${MASTER_ADDR:-127.0.0.1}" \\',
+    '  --main_process_port "${MASTER_PORT:-29500}" \\',
+]
 ENGINES: Final = ("fsdp2", "ddp")
 PRECISIONS: Final = {
     Precision.FP32: "no",
@@ -44,7 +49,7 @@ def write_accelerate(run: PlannedRun) -> Export:
         CONFIG: text,
         ARGUMENTS: as_json(arguments),
         PROGRAM: program_text(run),
-        LAUNCH: _launch(run),
+        LAUNCH: library_script(run, ("Accelerate", VERSION), LAUNCH_LINES, f"{PROGRAM} {ARGUMENTS}"),
     }
     losses = read_back_losses(run, lambda beside: read_accelerate(text, beside), ("recompute", "mbs"))
     return Export("accelerate", VERSION, files, LAUNCH, (*losses, *module_losses(run)))
@@ -106,22 +111,3 @@ def _sizes(run: PlannedRun) -> dict[str, Any]:
         found["parallelism_config_cp_size"] = strategy.cp
         found["parallelism_config_cp_comm_strategy"] = CP_STRATEGIES[strategy.cp_kind]
     return found
-
-
-def _launch(run: PlannedRun) -> str:
-    """The launch line; MODEL names the model's folder."""
-    return "\n".join(
-        [
-            "#!/usr/bin/env bash",
-            *header(run, "Accelerate", VERSION),
-            "set -euo pipefail",
-            ': "${MODEL:?set MODEL to the folder or name of a transformers model}"',
-            "export MODEL",
-            'cd "$(dirname "${BASH_SOURCE[0]}")"',
-            f"accelerate launch --config_file {CONFIG} \\",
-            '  --machine_rank "${NODE_RANK:-0}" --main_process_ip "${MASTER_ADDR:-127.0.0.1}" \\',
-            '  --main_process_port "${MASTER_PORT:-29500}" \\',
-            f'  {PROGRAM} {ARGUMENTS} "$@"',
-            "",
-        ]
-    )

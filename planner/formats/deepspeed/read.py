@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from cost_models.errors import BadInput
 from cost_models.specs.job import Optimizer, Precision
+from cost_models.specs.offload import Offload
 from cost_models.specs.strategy import StrategyRequest
 from cost_models.strict_json import parse_json
 from planner.formats.keys import Keys
@@ -217,9 +218,7 @@ def _offload(keys: Keys) -> str:
     if devices[1] != "none" or any(old[1:]):
         return "parameters"
     share = optimizer.number("ratio", 1.0)
-    if (devices[0] == "none" and not old[0]) or share == 0:
-        return "none"
-    return "optimizer" if share >= 1 else f"optimizer:{share:g}"
+    return "none" if devices[0] == "none" and not old[0] else Offload(share).text()
 
 
 def _device(section: Keys) -> str:

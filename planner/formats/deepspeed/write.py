@@ -8,7 +8,7 @@ from cost_models.specs.job import Precision
 from cost_models.specs.offload import parse_offload
 from planner.formats.deepspeed.read import read_deepspeed
 from planner.formats.differences import read_back_losses
-from planner.formats.export import Export, PlannedRun, torchrun_script
+from planner.formats.export import Export, PlannedRun, library_script, torchrun_lines
 from planner.formats.trainer import ARGUMENTS, PROGRAM, arguments_of, as_json, module_losses, program_text
 
 CONFIG: Final = "ds_config.json"
@@ -32,16 +32,13 @@ def write_deepspeed(run: PlannedRun) -> Export:
         raise BadInput(
             f"ep {run.strategy.ep}: experts are divided in code (deepspeed.moe), not by JSON; use ep 1"
         )
-    text = as_json(config_of(run))
+    text, version = as_json(config_of(run)), run.job.engine_version or VERSION
     files = {
         CONFIG: text,
         ARGUMENTS: as_json(arguments_of(run, {"deepspeed": CONFIG})),
         PROGRAM: program_text(run),
-        LAUNCH: torchrun_script(
-            run, "DeepSpeed", run.job.engine_version or VERSION, f"{PROGRAM} {ARGUMENTS}"
-        ),
+        LAUNCH: library_script(run, ("DeepSpeed", version), torchrun_lines(run), f"{PROGRAM} {ARGUMENTS}"),
     }
-    version = run.job.engine_version or VERSION
     losses = read_back_losses(run, lambda beside: read_deepspeed(text, beside), ("recompute",))
     return Export("deepspeed", version, files, LAUNCH, (*losses, *module_losses(run)))
 

@@ -8,7 +8,7 @@ from cost_models.errors import BadInput
 from cost_models.specs.job import Optimizer, Precision
 from cost_models.specs.recompute import ALL_LAYERS
 from planner.formats.differences import read_back_losses
-from planner.formats.export import Export, PlannedRun, header, torchrun_script
+from planner.formats.export import Export, PlannedRun, header, library_script, torchrun_lines
 from planner.formats.fsdp2.read import read_fsdp2
 from planner.formats.fsdp2.template import TEMPLATE
 from planner.formats.trainer import module_losses
@@ -32,7 +32,7 @@ def write_fsdp2(run: PlannedRun) -> Export:
         plan=pformat(plan_of(run), sort_dicts=False, width=100),
     )
     losses = read_back_losses(run, lambda beside: read_fsdp2(text, beside))
-    files = {MODULE: text, LAUNCH: torchrun_script(run, "FSDP2", VERSION, MODULE)}
+    files = {MODULE: text, LAUNCH: library_script(run, ("FSDP2", VERSION), torchrun_lines(run), MODULE)}
     return Export("fsdp2", VERSION, files, LAUNCH, (*losses, *module_losses(run)))
 
 

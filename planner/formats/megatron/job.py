@@ -6,7 +6,6 @@ from cost_models.errors import BadInput
 from cost_models.specs.job import JobRequest, Optimizer, Precision
 from planner.formats.megatron.arguments import Arguments
 
-DEFAULT_MICRO_BATCH: Final = 1
 OPTIMIZERS: Final = {
     "adam": Optimizer.ADAMW,
     "sgd": Optimizer.SGD,

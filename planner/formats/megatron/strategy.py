@@ -6,6 +6,7 @@ from typing import Any, Final
 from cost_models.engines import even_stages
 from cost_models.engines.megatron_fsdp import STRATEGIES
 from cost_models.errors import BadInput
+from cost_models.specs.offload import Offload
 from cost_models.specs.strategy import StrategyRequest, divisors
 from planner.formats.megatron.arguments import Arguments
 
@@ -62,7 +63,7 @@ def read_strategy(arguments: Arguments, num_layers: int, devices: int) -> Strate
         share = arguments.number("optimizer-offload-fraction", 1.0)
         if share > 1.0:
             raise BadInput(f"--optimizer-offload-fraction is {share:g}; give a share from 0 to 1")
-        values["offload"] = "optimizer" if share == 1.0 else f"optimizer:{share:g}" if share else "none"
+        values["offload"] = Offload(share).text()
     if arguments.flag("use-tp-pp-dp-mapping"):
         values["order"] = ("tp", "cp", "ep", "pp", "dp")
     return StrategyRequest(**values)

@@ -7,7 +7,7 @@ from cost_models.engines.options import MegatronOptions
 from cost_models.errors import BadInput
 from cost_models.specs.model import Role
 from planner.formats.differences import model_differences, option_losses
-from planner.formats.export import Export, PlannedRun, header
+from planner.formats.export import Export, PlannedRun, header, torchrun_lines
 from planner.formats.megatron import read_megatron
 from planner.formats.megatron.tokens import Raw
 from planner.formats.megatron.write_job import job_arguments
@@ -80,7 +80,6 @@ def _without_predictions(situation: Situation) -> Situation:
 
 def _script(run: PlannedRun, groups: dict[str, Raw], version: str) -> str:
     """The whole script; the caller's own words come last and win."""
-    nodes, each = run.nodes
     lines = ["#!/usr/bin/env bash", *header(run, "Megatron-LM", version), "set -euo pipefail", ""]
     lines += [f"export {name}={value}" for name, value in environment(run).items()]
     lines += ["", ': "${MEGATRON_PATH:=.}"  # a checkout of Megatron-LM, core ' + version, ""]
@@ -101,9 +100,7 @@ def _script(run: PlannedRun, groups: dict[str, Raw], version: str) -> str:
         "  --log-interval 1",
         ")",
         "",
-        "torchrun \\",
-        f'  --nnodes "${{NNODES:-{nodes}}}" --nproc-per-node {each} --node-rank "${{NODE_RANK:-0}}" \\',
-        '  --master-addr "${MASTER_ADDR:-127.0.0.1}" --master-port "${MASTER_PORT:-29500}" \\',
+        *torchrun_lines(run),
         f'  "${{MEGATRON_PATH}}/{PROGRAMS[program_of(run.model)]}" \\',
         '  "${MODEL_ARGS[@]}" "${PARALLEL_ARGS[@]}" "${TRAINING_ARGS[@]}" "${DATA_ARGS[@]}" "${RUN_ARGS[@]}" "$@"',
         "",

@@ -5,7 +5,7 @@ from cost_models.errors import BadInput
 from cost_models.specs.job import Precision
 from cost_models.specs.trainable import parse_trainable
 from planner.formats.differences import read_back_losses
-from planner.formats.export import Export, PlannedRun, header
+from planner.formats.export import Export, PlannedRun, header, torchrun_lines
 from planner.formats.megatron.tokens import Raw
 from planner.formats.megatron.write_job import job_arguments
 from planner.formats.megatron.write_strategy import strategy_arguments
@@ -21,7 +21,6 @@ ELSEWHERE = ("max-position-embeddings", "bf16", "fp16", "fp8-format", "fp8-recip
 def write_bridge(run: PlannedRun) -> Export:
     """A launch script of Bridge's recipe runner with every field of the plan as an override."""
     fields = fields_of(run, "bridge")
-    nodes, each = run.nodes
     lines = [
         "#!/usr/bin/env bash",
         *header(run, "Megatron-Bridge", BRIDGE_VERSION),
@@ -30,9 +29,7 @@ def write_bridge(run: PlannedRun) -> Export:
         ': "${BRIDGE_PATH:=.}"  # a checkout of Megatron-Bridge',
         ': "${RECIPE:?set RECIPE to a recipe of this model, such as llama31_70b_pretrain_config}"',
         "",
-        "torchrun \\",
-        f'  --nnodes "${{NNODES:-{nodes}}}" --nproc-per-node {each} --node-rank "${{NODE_RANK:-0}}" \\',
-        '  --master-addr "${MASTER_ADDR:-127.0.0.1}" --master-port "${MASTER_PORT:-29500}" \\',
+        *torchrun_lines(run),
         '  "${BRIDGE_PATH}/scripts/training/run_recipe.py" --recipe "${RECIPE}" \\',
         *(f"  {field}={_shell(value)} \\" for field, value in fields.items()),
         '  "$@"',
