@@ -60,16 +60,6 @@ class Candidates:
         """Every legal mesh, one batch per key; for small spaces."""
         return self.families.everything()
 
-    def plain_batches(self) -> tuple[MeshBatch, ...]:
-        """Legal meshes of the first kind of context parallelism and order, without offload and replicas."""
-        options = self.families.options
-        first = options.kinds[0]
-        kinds = [i for i, key in enumerate(options.kinds) if replace(key, scopes=first.scopes) == first]
-        fewest = min(state.replicate for state in options.states)
-        offload = min((state.offload for state in options.states), key=lambda o: (o.optimizer, o.parameters))
-        states = [i for i, s in enumerate(options.states) if s.replicate == fewest and s.offload == offload]
-        return tuple(self.families.of_kind(kind, states) for kind in kinds)
-
 
 def enumerate_candidates(engine: Engine, facts: Facts, restrictions: Restrictions) -> Candidates:
     """Lay out the space and sort out the illegal meshes."""

@@ -163,9 +163,9 @@ def _regressions(
             f"(moved by: {cause})"
         )
         found += (Regression("step_s", before["step_s"], prediction.step_s, cause, detail),)
-    grown = _memory_growth(prediction, before)
-    if limits.max_memory_growth is not None and grown > limits.max_memory_growth:
-        then, used = grown_from(prediction, grown), prediction.memory.device_used_bytes
+    then, used = _used_bytes(before), prediction.memory.device_used_bytes
+    grown = used / then - 1.0 if then else 0.0
+    if then and limits.max_memory_growth is not None and grown > limits.max_memory_growth:
         detail = (
             f"memory {format_bytes(used)} is {grown:.1%} more than the baseline's {format_bytes(then)}; at most "
             f"{limits.max_memory_growth:.1%} is allowed (moved by: {cause})"
@@ -177,18 +177,13 @@ def _regressions(
     return found
 
 
-def _memory_growth(prediction: Prediction, before: Mapping[str, Any]) -> float:
-    """Memory over the baseline's less 1; 0 where the baseline does not say."""
+def _used_bytes(before: Mapping[str, Any]) -> float:
+    """The baseline's memory; 0 where it does not say."""
     memory = before.get("memory")
     used = memory.get("device_used_bytes") if isinstance(memory, Mapping) else None
     if isinstance(used, bool) or not isinstance(used, int | float) or used <= 0:
         return 0.0
-    return prediction.memory.device_used_bytes / used - 1.0
-
-
-def grown_from(prediction: Prediction, growth: float) -> float:
-    """The baseline's memory, from how much the prediction is above it."""
-    return prediction.memory.device_used_bytes / (1.0 + growth)
+    return float(used)
 
 
 def baseline_prediction(baseline: Mapping[str, Any]) -> Mapping[str, Any]:

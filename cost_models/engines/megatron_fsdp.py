@@ -18,10 +18,6 @@ from cost_models.units import Num
 STRATEGIES: Final = ("no_shard", "optim", "optim_grads", "optim_grads_params")
 """Names of --data-parallel-sharding-strategy, by ZeRO stage."""
 
-UNIT_ELEMENTS: Final = 1e9
-"""Least elements of gradients that wait for their reduction; half of it is gathered ahead (megatron_fsdp.py,
-suggested_communication_unit_size: at least 1e9, or twice the mean unit)."""
-
 BUFFERED_UNITS: Final = 2.0
 """Units whose parameters and gradients have buffers under --fsdp-double-buffer."""
 
