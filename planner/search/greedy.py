@@ -13,6 +13,7 @@ import numpy as np
 from cost_models.chunk import Index, MeshCosts
 from cost_models.schedule import in_flight
 from cost_models.step import virtual_stage
+from planner.search.band_program import best_cut
 from planner.search.baselines import even_stages
 from planner.search.bounds import Programs, rank_programs
 from planner.search.problem import (
@@ -24,7 +25,6 @@ from planner.search.problem import (
     price_many,
     step_of,
 )
-from planner.search.rank_program import best_cut
 from planner.search.segments import SegmentTable, stage_recompute
 
 FullRule = Callable[[Index], Index]
@@ -167,7 +167,7 @@ def greedy_ranks(mesh: MeshCosts, programs: Programs) -> InnerSolution | None:
     for full, program in sorted(fitting, key=lambda item: item[1].bound_s):
         if best is not None and step_of(mesh, program.bound_s) >= best.step_s:
             break
-        cut = np.array([best_cut(program, mesh.pp)])
+        cut = np.array([best_cut(program.through_s, program.table.band, mesh.pp)])
         found = improve(mesh, cut, full_rule(mesh, full, program.table))
         if found is not None and (best is None or found.step_s < best.step_s):
             best = found

@@ -13,6 +13,7 @@ from planner.answers import MemoryPrediction, Prediction
 from planner.evaluation import evaluate
 from planner.request import CatalogModel, HuggingFaceModel, LayersModel, ModelInput, PresetCluster
 from planner.situation import resolve
+from tests.planner.cases import every_run
 
 DATA = json.loads((Path(__file__).parents[1] / "data" / "cases_memory.json").read_text(encoding="utf-8"))
 JOB_KEYS = ("seq_len", "global_batch", "precision", "optimizer", "engine", "options")
@@ -39,17 +40,7 @@ def reading(memory: MemoryPrediction, counter: str) -> float:
     return max(getattr(stage, key) for stage in memory.stages)
 
 
-def every_run() -> list[Any]:
-    found = []
-    for case in DATA["cases"]:
-        for number, run in enumerate(case["runs"]):
-            reason = run.get("known_failure")
-            marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
-            found.append(pytest.param(run, id=f"{case['id']}-{number}", marks=marks))
-    return found
-
-
-@pytest.mark.parametrize("run", every_run())
+@pytest.mark.parametrize("run", every_run(DATA))
 def test_the_verdict_is_what_happened(run):
     found = predict(run)
     assert found.verdict in run["verdicts"]

@@ -28,6 +28,7 @@ from planner.request import (
 )
 from planner.restrictions import read_restrictions
 from planner.situation import Situation, resolve_cluster, resolve_model, situate
+from tests.planner.cases import every_run
 
 DATA = json.loads((Path(__file__).parents[1] / "data" / "cases_rules.json").read_text(encoding="utf-8"))
 JOB_KEYS = ("seq_len", "global_batch", "precision", "optimizer", "engine", "options")
@@ -60,17 +61,7 @@ def situation_of(run: dict[str, Any]) -> Situation:
     return situate(resolve_model(model_of(run["model"])), cluster, job)
 
 
-def every_run() -> list[Any]:
-    found = []
-    for case in DATA["cases"]:
-        for number, run in enumerate(case["runs"]):
-            reason = run.get("known_failure")
-            marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
-            found.append(pytest.param(run, id=f"{case['id']}-{number}", marks=marks))
-    return found
-
-
-@pytest.mark.parametrize("run", every_run())
+@pytest.mark.parametrize("run", every_run(DATA))
 def test_the_rule_is_the_frameworks(run):
     of = situation_of(run)
     if run["rules"]:

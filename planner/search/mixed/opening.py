@@ -12,12 +12,12 @@ import numpy as np
 
 from cost_models.chunk import Index, MeshCosts
 from cost_models.mixed_costs import MixedCosts
+from planner.search.band_program import best_cut
 from planner.search.few_cuts import best_of_few
 from planner.search.greedy import FullRule, improve
 from planner.search.mixed.rank_program import (
     MixedProgram,
     RankTables,
-    least_cut,
     narrowed,
     solve_mixed_program,
 )
@@ -102,7 +102,8 @@ class _RankSearch:
             self.bound_s = min(self.bound_s, program.bound_s)
             return
         rule = _rule(program.tables, full)
-        self._offer(improve(self.mesh, np.array([least_cut(program, self.mesh.pp)]), rule, MOVES))
+        cut = best_cut(program.through_s, program.tables.band, self.mesh.pp)
+        self._offer(improve(self.mesh, np.array([cut]), rule, MOVES))
         target_s = self._target()
         if not np.isfinite(target_s):
             self.is_exact = False

@@ -15,14 +15,11 @@ raises what the others are worth, so the program is solved again until nothing m
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost_models.chunk import Array, Index
 from cost_models.mixed_costs import MixedCosts
-from cost_models.schedule import ScheduleName
+from planner.search.band_program import Bool, ByStart, busy_seconds, combine, outside_seconds
 from planner.search.segments import Band, SegmentTable, segment_table
-
-Bool = NDArray[np.bool_]
 
 MOST_ROUNDS = 12
 """Times that a program is solved again on what is left of it."""
@@ -80,7 +77,7 @@ def solve_mixed_program(mesh: MixedCosts, full: int | None, reach_s: float = 0.0
         tables = rank_tables(mesh, width, full)
         through_s = _through(mesh, tables, _first_legal(tables, pp))
         bound_s = float(through_s[0].min())
-        outside_s = np.inf if width == widest else _outside(mesh, width)
+        outside_s = np.inf if width == widest else min(outside_seconds(part, width) for part in mesh.parts)
         if width == widest or max(bound_s, reach_s) <= outside_s:
             return MixedProgram(tables, through_s, min(bound_s, outside_s), outside_s)
         width = min(widest, 2 * width)
@@ -101,33 +98,6 @@ def narrowed(mesh: MixedCosts, program: MixedProgram, target_s: float) -> MixedP
     return MixedProgram(program.tables, through_s, min(inside_s, program.outside_s), program.outside_s)
 
 
-def least_cut(program: MixedProgram, num_ranks: int) -> tuple[int, ...]:
-    """Blocks per rank of a cut whose bound is the least; of equals the one nearest to an even share of what is left."""
-    band = program.tables.band
-    num_blocks, width = band.start.shape[0] - 1, band.start.shape[1]
-    stages: list[int] = []
-    at = 0
-    for rank in range(num_ranks):
-        blocks = np.arange(1, min(width, num_blocks - at) + 1)
-        values = program.through_s[rank, at + blocks, blocks - 1]
-        best = np.flatnonzero(values <= values.min() * (1 + 1e-12))
-        even = (num_blocks - at) / (num_ranks - rank)
-        chosen = int(blocks[best[np.argmin(np.abs(blocks[best] - even))]])
-        stages.append(chosen)
-        at += chosen
-    return tuple(stages)
-
-
-def _outside(mesh: MixedCosts, width: int) -> float:
-    """Least m t of a segment of width + 1 blocks on any rank."""
-    least = np.inf
-    for part in mesh.parts:
-        time_s = part.prefix.forward + part.prefix.backward
-        blocks = time_s[width + 2 : -1] - time_s[1 : -width - 2]
-        least = min(least, float(blocks.min()))
-    return least * mesh.num_micro_batches
-
-
 def _first_legal(tables: RankTables, pp: int) -> Bool:
     """Segments that fit; block 0 is on rank 0 only, the last block on rank p - 1 only."""
     band = tables.band
@@ -141,7 +111,7 @@ def _through(mesh: MixedCosts, tables: RankTables, legal: Bool) -> Array:
     """Least bound of all cuts through every (rank, segment), infinite for those that are not legal."""
     band, pp, link_s = tables.band, mesh.pp, mesh.link_s
     start = band.start
-    by_start = _ByStart.of(band)
+    by_start = ByStart.of(band)
     trips_s = _round_trips(tables, legal, link_s, by_start)
     tail_s = _least_tail(tables, legal)
     size = start.shape[0]
@@ -155,35 +125,17 @@ def _through(mesh: MixedCosts, tables: RankTables, legal: Bool) -> Array:
         trip_s = np.where(np.isfinite(trips_s[rank]), trips_s[rank], 0.0)[:, None]
         after_s = np.maximum(waiting_s[start], tables.exposed_s[rank])
         ways_s = np.maximum(before_s[start] + after_s, both_s[start])
-        path_s[rank] = ways_s + _busy(mesh, rank, (forward_s, backward_s), trip_s)
+        path_s[rank] = ways_s + busy_seconds(mesh, rank, forward_s, backward_s, trip_s)
         path_s[rank] += np.maximum(tables.tail_s[rank], tail_s)
         path_s[rank][~here] = np.inf
         behind = link_s[rank]
         before_s = np.where(here, before_s[start] + forward_s, np.inf).min(axis=1) + behind
         both_s = np.where(here, both_s[start] + forward_s + backward_s, np.inf).min(axis=1) + 2.0 * behind
         waiting_s = np.where(here, after_s + backward_s, np.inf).min(axis=1) + behind
-    return _combine(path_s, band, by_start)
+    return combine(path_s, band, by_start)
 
 
-def _busy(mesh: MixedCosts, rank: int, pair: tuple[Array, Array], trip_s: Array) -> Array:
-    """Seconds m t + max(0, gains) of planner/search/rank_program.py."""
-    forward_s, backward_s = pair
-    m, time_s = mesh.num_micro_batches, forward_s + backward_s
-    if mesh.schedule is ScheduleName.GPIPE:
-        busy: Array = m * time_s + trip_s
-        return busy
-    warm_up = min(mesh.pp - 1 - rank, m)
-    skipped = min(warm_up, m - 1)
-    gain_s = np.maximum(0.0, trip_s - skipped * np.minimum(forward_s, backward_s))
-    if m - 1 > warm_up:
-        more = (m - 1) // (warm_up + 1) - 1
-        round_s = trip_s - warm_up * time_s
-        gain_s = np.maximum(gain_s, trip_s + round_s + more * np.maximum(round_s, 0.0))
-    busy = m * time_s + gain_s
-    return busy
-
-
-def _round_trips(tables: RankTables, legal: Bool, link_s: Array, by_start: "_ByStart") -> list[Array]:
+def _round_trips(tables: RankTables, legal: Bool, link_s: Array, by_start: ByStart) -> list[Array]:
     """R by the block where the ranks behind begin, for every rank: p arrays (L + 1,)."""
     trip_s = np.full(tables.band.start.shape[0], np.inf)
     trip_s[-1] = 0.0
@@ -204,43 +156,3 @@ def _least_tail(tables: RankTables, legal: Bool) -> float:
         reached = np.where(of_rank, np.maximum(longest_s[start], tables.tail_s[rank]), np.inf)
         longest_s = reached.min(axis=1)
     return float(longest_s[-1])
-
-
-def _combine(path_s: Array, band: Band, by_start: "_ByStart") -> Array:
-    """Least maximum over all cuts through every segment: of the ranks before, its own and the ranks behind."""
-    pp, size = len(path_s), band.start.shape[0]
-    behind = np.full((pp + 1, size), np.inf)
-    behind[pp, -1] = -np.inf
-    for rank in range(pp - 1, -1, -1):
-        behind[rank] = by_start.least(np.maximum(path_s[rank], behind[rank + 1][:, None]))
-    before = np.full(size, np.inf)
-    before[0] = -np.inf
-    through_s = np.empty_like(path_s)
-    for rank in range(pp):
-        reached = np.maximum(path_s[rank], before[band.start])
-        through_s[rank] = np.maximum(reached, behind[rank + 1][:, None])
-        before = reached.min(axis=1)
-    return through_s
-
-
-@dataclass(frozen=True, slots=True)
-class _ByStart:
-    """Regroups a band (rows: where segments stop) by where segments start."""
-
-    stop: Index
-    column: Index
-    outside: Bool
-
-    @classmethod
-    def of(cls, band: Band) -> "_ByStart":
-        size, width = band.start.shape
-        start, column = np.meshgrid(np.arange(size), np.arange(width), indexing="ij")
-        stop = start + column + 1
-        return cls(np.minimum(stop, size - 1), column, stop >= size)
-
-    def least(self, values: Array) -> Array:
-        """Minimum over all segments that start at each block."""
-        regrouped = values[self.stop, self.column]
-        regrouped[self.outside] = np.inf
-        least: Array = regrouped.min(axis=1)
-        return least

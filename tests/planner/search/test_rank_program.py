@@ -5,7 +5,8 @@ import pytest
 
 from cost_models.chunk import MeshCosts, StepRules
 from cost_models.schedule import ScheduleName
-from planner.search.rank_program import best_cut, solve_rank_program
+from planner.search.band_program import best_cut
+from planner.search.rank_program import solve_rank_program
 from tests.planner.search.builders import table_of
 
 
@@ -21,7 +22,7 @@ def test_even_pipeline_is_bounded_by_its_step():
     # 4 equal blocks of 1 + 2 s on 4 ranks, 8 micro-batches: (8 + 4 - 1) * 3 = 33 s.
     program = solve_rank_program(mesh_of([1.0] * 4, [2.0] * 4, 4, 8), None)
     assert program.bound_s == pytest.approx(33.0)
-    assert best_cut(program, 4) == (1, 1, 1, 1)
+    assert best_cut(program.through_s, program.table.band, 4) == (1, 1, 1, 1)
 
 
 def test_uneven_pipeline_where_the_closed_form_is_no_bound():

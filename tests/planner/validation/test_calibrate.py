@@ -17,24 +17,9 @@ from planner.validation.calibrate.solve import NOISE, robust_solve
 from planner.validation.calibrate.spread import dense_spreads, sigma
 from planner.validation.predict import Outcome, outcome_of, predict_case
 from planner.validation.rows import Run
+from tests.planner.validation.llama_row import ROW as LLAMA
 
-ROW = {
-    "model_json": "models/llama3-8b.json",
-    "kind": "dense",
-    "core": "yes",
-    "seq_len": "4096",
-    "gpu": "A100-SXM-80GB",
-    "n_gpus": "8",
-    "gpus_per_node": "8",
-    "framework": "Megatron-LM",
-    "precision": "bf16",
-    "tp": "2",
-    "dp": "4",
-    "sequence_parallel": "true",
-    "recompute": "none",
-    "micro_batch": "1",
-    "zero_stage": "1",
-}
+ROW = LLAMA | {"core": "yes"}
 SLOW = 0.85
 """All kernels at 0.85 of what is expected."""
 

@@ -10,23 +10,7 @@ from cost_models.profiles import ROOT_VARIABLE
 from planner.validation.calibrate.own import OwnCalibration, calibrate_own, write_own
 from planner.validation.predict import Outcome, outcome_of
 from planner.validation.rows import Run
-
-ROW = {
-    "model_json": "models/llama3-8b.json",
-    "kind": "dense",
-    "seq_len": "4096",
-    "gpu": "A100-SXM-80GB",
-    "n_gpus": "8",
-    "gpus_per_node": "8",
-    "framework": "Megatron-LM",
-    "precision": "bf16",
-    "tp": "2",
-    "dp": "4",
-    "sequence_parallel": "true",
-    "recompute": "none",
-    "micro_batch": "1",
-    "zero_stage": "1",
-}
+from tests.planner.validation.llama_row import ROW
 
 
 def run_of(number: int, slower: float) -> Outcome:
