@@ -24,11 +24,12 @@ MODEL_B := --model deepseek-v3 --cluster dgx-h800:2048 --seq-len 4096 --global-b
 DEMO_A := planner plan $(MODEL_A) --precision bf16 --engine megatron
 DEMO_B := planner plan $(MODEL_B) --precision bf16 --engine megatron
 
-.PHONY: help demo test lint docs bench matrix frameworks gpucheck accuracy coverage oracle calibrate clean
+.PHONY: help demo test system lint docs bench matrix frameworks gpucheck accuracy coverage oracle calibrate clean
 
 help:
 	@echo "make demo   set up the core and plan two well-known models"
 	@echo "make test   set up everything, then lint, types, import rules, docs checks, tests"
+	@echo "make system tests with PostgreSQL, Chromium, Slurm, images; as root it installs them (Debian)"
 	@echo "make lint   the same without the tests"
 	@echo "make bench  speed measurements; wants an idle machine"
 	@echo "make matrix     every layout beside one process; writes docs/executor_equality.md"
@@ -45,7 +46,18 @@ demo: $(VENV)/.stamp-core
 	@echo; echo "\$$ $(DEMO_B)"; $(BIN)/$(DEMO_B)
 
 test: lint docs
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not bench and not matrix and not frameworks" -q
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not bench and not matrix and not frameworks and not system" -q
+
+# What needs programs besides Python. As root on Debian they are installed first; elsewhere a test whose
+# program is not there says which one it wants.
+system: $(VENV)/.stamp-test
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  missing="$$(grep -v '^#' tests/system-packages.txt | while read -r package; do \
+	    dpkg -s "$$package" >/dev/null 2>&1 || echo "$$package"; done)"; \
+	  if [ -n "$$missing" ]; then apt-get update -qq && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y $$missing >/dev/null; fi; \
+	fi
+	$(BIN)/python -m pytest -m "system and not bench and not matrix" -q
 
 lint: $(VENV)/.stamp-test
 	$(BIN)/ruff check $(SOURCES)
@@ -131,7 +143,7 @@ KEEP := $(PIP) wheel --quiet --constraint constraints.txt --no-build-isolation \
   --find-links $(WHEELS) --wheel-dir $(WHEELS)
 $(VENV)/.stamp-test: $(VENV)/.stamp-core
 	@echo "Setting up $(VENV) (all extras) ..."
-	@$(INSTALL) --no-build-isolation --editable ".[server,torch,transformers,report,dev,docs]"
+	@$(INSTALL) --no-build-isolation --editable ".[server,client,kubernetes,torch,transformers,report,dev,docs]"
 	@mkdir -p $(WHEELS)
 	@$(KEEP) --no-index ".[server]" >/dev/null 2>&1 || $(KEEP) ".[server]"
 	@rm -f $(WHEELS)/parallelism_planner-*.whl
