@@ -4,7 +4,7 @@ Peak = static + saved tensors of the micro-batches in flight + the highest trans
 (forward and backward with the loss, optimizer step, initialisation), never a sum of maxima.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,6 +25,7 @@ class RankMemory:
     by_cause: dict[str, float]
     by_phase: dict[str, float]
     host_bytes: float = 0.0  # offloaded, beside the allocated bytes
+    by_phase_cause: dict[str, dict[str, float]] = field(default_factory=dict)  # sums to by_phase
 
 
 def rank_memory(
@@ -42,26 +43,39 @@ def rank_memory(
     transient = float(chunks.transient_bytes.max())
     static = _static_by_cause(mesh, start, stop)
     constant = mesh.rules.rank_constant_bytes
-    at_rest = sum(static.values()) + constant
     outside = _outside_the_schedule(mesh, start, stop)
-    stepping, loading = outside[OPTIMIZER_STEP], outside[CHECKPOINT_LOAD]
-    phases = {
-        INITIALISATION: max(at_rest, constant + outside[INITIALISATION]),
-        BACKWARD: at_rest + activations + transient,
-        OPTIMIZER_STEP: at_rest + stepping,
-    } | ({CHECKPOINT_LOAD: at_rest + loading} if loading else {})
-    phase = max((BACKWARD, OPTIMIZER_STEP, INITIALISATION, CHECKPOINT_LOAD), key=lambda p: phases.get(p, 0.0))
-    causes = static | {"activations": 0.0, "transient": phases[phase] - at_rest, "workspaces": constant}
-    if phase == INITIALISATION:
-        causes |= {"weights": phases[phase] - constant, "gradients": 0.0, "optimizer": 0.0, "transient": 0.0}
-    if phase == BACKWARD:
-        causes |= {"activations": activations, "transient": transient}
-        last = int(np.argmax(chunks.transient_bytes))
-        phase = LOSS if _peaks_in_loss(mesh, int(start[last]), int(stop[last]), int(full[last])) else BACKWARD
-        phases = {(phase if name == BACKWARD else name): value for name, value in phases.items()}
+    last = int(np.argmax(chunks.transient_bytes))
+    in_loss = _peaks_in_loss(mesh, int(start[last]), int(stop[last]), int(full[last]))
+    running = LOSS if in_loss else BACKWARD
+    by_phase_cause = _by_phase_cause(static, constant, outside, (running, activations, transient))
+    phases = {name: sum(causes.values()) for name, causes in by_phase_cause.items()}
+    order = (running, OPTIMIZER_STEP, INITIALISATION, CHECKPOINT_LOAD)
+    phase = max(order, key=lambda name: phases.get(name, 0.0))
+    causes = by_phase_cause[phase]
     rows = zip(*rows_of(start, stop, mesh.table.num_blocks), strict=True)
     host = float(sum(mesh.table.host_bytes[a:b].sum() for a, b in rows))
-    return RankMemory(sum(causes.values()), phase, causes, phases, host)
+    return RankMemory(sum(causes.values()), phase, causes, phases, host, by_phase_cause)
+
+
+def _by_phase_cause(
+    static: dict[str, float],
+    constant: float,
+    outside: dict[str, float],
+    schedule: tuple[str, float, float],
+) -> dict[str, dict[str, float]]:
+    """Bytes of every phase by cause; `schedule` names the phase of the schedule's peak, its activations and transient.
+
+    While the model is built there are its weights alone, or all states where they need more.
+    """
+    running, activations, transient = schedule
+    at_rest = static | {"activations": 0.0, "transient": 0.0, "workspaces": constant}
+    built = at_rest | dict.fromkeys(static, 0.0) | {"weights": outside[INITIALISATION]}
+    loading = outside[CHECKPOINT_LOAD]
+    return {
+        INITIALISATION: built if sum(built.values()) > sum(at_rest.values()) else at_rest,
+        running: at_rest | {"activations": activations, "transient": transient},
+        OPTIMIZER_STEP: at_rest | {"transient": outside[OPTIMIZER_STEP]},
+    } | ({CHECKPOINT_LOAD: at_rest | {"transient": loading}} if loading else {})
 
 
 def _outside_the_schedule(mesh: MeshCosts, start: Index, stop: Index) -> dict[str, float]:

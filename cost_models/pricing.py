@@ -104,8 +104,11 @@ class Pricer:
         return self._work(model_rows(self.model, self.job), points, style).take(inverse)
 
     def _states(self, rows: Rows, meshes: MeshBatch, style: Style) -> RowStates:
-        pricer = StatePricer(self.engine, self.job, self.cluster, self.network, self.efficiency)
-        return pricer.price(rows, meshes, style)
+        return self.states().price(rows, meshes, style)
+
+    def states(self) -> StatePricer:
+        """Prices parameter states for the same engine, job and cluster."""
+        return StatePricer(self.engine, self.job, self.cluster, self.network, self.efficiency)
 
     def _with_outputs(self, work: RowWork, meshes: MeshBatch) -> RowWork:
         """Add the output that a pipeline's first stage keeps of every micro-batch in flight, under engines that do.
@@ -182,7 +185,7 @@ class Pricer:
         return exposed(communication_s, window_s, efficiency=share, interference=interference)
 
     def _work(self, rows: Rows, points: MeshBatch, style: Style) -> RowWork:
-        walks = [[self._walk(layer, points, style) for layer in row] for row in rows.rows]
+        walks = [[self.walk(layer, points, style) for layer in row] for row in rows.rows]
         flat = [walk for row in walks for walk in row]
         kernel_s, message_s = self._kernel_seconds(flat, points), self._message_seconds(flat, points)
         shape = (len(TIME_CAUSES), len(walks), points.size)
@@ -237,7 +240,8 @@ class Pricer:
         seconds = message_seconds(stack_messages(messages), spans, self.network, groups)
         return np.broadcast_to(seconds.reshape(len(messages), -1), (len(messages), points.size))
 
-    def _walk(self, layer: RowLayer, points: MeshBatch, style: Style) -> LayerWalk:
+    def walk(self, layer: RowLayer, points: MeshBatch, style: Style) -> LayerWalk:
+        """Kernels, messages and bytes of one layer for a micro-batch at the points of a batch."""
         numbers = {name: getattr(points, name).astype(float) for name in ("tp", "cp", "ep", "etp", "sp")}
         at = Shard(
             points.mbs.astype(float),

@@ -144,6 +144,25 @@ class StatePricer:
         }
         return RowStates(**plain, units=priced.units.pick(single))
 
+    def sent_bytes(self, rows: Rows, meshes: MeshBatch, style: Style) -> tuple[Array, Array]:
+        """Bytes (rows, B) that a rank sends to its data-parallel groups: once a step, and every micro-batch.
+
+        A ring of n ranks sends (n - 1) / n of what it gathers or scatters, twice that of what it reduces.
+        """
+        shard, replicas, experts = meshes.data_spans()
+        summed = [self._sum(row_groups(row, frozenset()), meshes, style) for row in rows.rows]
+        step, micro = np.zeros((2, len(summed), meshes.size))
+        for row, one in enumerate(summed):
+            for moved, span in ((one.dense, shard), (one.expert, experts)):
+                share = 1.0 - 1.0 / np.asarray(span.size, dtype=float)
+                step[row] += share * (moved.reduce_scatter + moved.all_gather + 2.0 * moved.all_reduce)
+                step[row] += np.where(share > 0.0, moved.server, 0.0)
+                micro[row] += share * (moved.forward_gather + moved.backward_gather + moved.micro_reduce)
+            copies = np.asarray(replicas.size, dtype=float)
+            shards = (one.dense.micro_reduce + one.dense.reduce_scatter) / np.asarray(shard.size, dtype=float)
+            step[row] += 2.0 * (1.0 - 1.0 / copies) * shards
+        return step, micro
+
     def _sum(self, groups: list[tuple[ParameterGroup, int]], meshes: MeshBatch, style: Style) -> _Row:
         """Bytes and traffic of one row."""
         size = meshes.size

@@ -35,6 +35,8 @@ class StageMemory:
     group: str = ""
     """Device groups of the rank, where the cluster has several."""
     capacity_bytes: float = 0.0
+    by_phase_cause: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """The causes of every phase; those of a phase sum to `by_phase`."""
 
     def to_json(self) -> dict[str, object]:
         """The contract's stage object; group and capacity are said where ranks differ in them."""
@@ -47,6 +49,7 @@ class StageMemory:
             "device_used_bytes": self.device_used_bytes,
             "by_cause": dict(self.by_cause),
             "by_phase": dict(self.by_phase),
+            "by_phase_cause": {phase: dict(causes) for phase, causes in self.by_phase_cause.items()},
         }
 
 

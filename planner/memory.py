@@ -70,6 +70,7 @@ def _stage(at: tuple[tuple[str, ...], Strategy, int], device: DeviceMemory, foun
         device_used_bytes=float(np.max(device.used_bytes(found.peak_bytes))),
         by_cause=found.by_cause,
         by_phase=found.by_phase,
+        by_phase_cause=found.by_phase_cause,
         group=groups[rank] if groups else "",
         capacity_bytes=device.capacity_bytes,
     )
