@@ -55,7 +55,7 @@ class _Preset(Frozen):
 def profiles_root() -> Path:
     """The folder of the data: an environment variable's, or the one beside the packages."""
     given = os.environ.get(ROOT_VARIABLE)
-    return Path(given) if given else Path(__file__).resolve().parents[1] / "profiles"
+    return Path(given) if given else Path(__file__).resolve().parents[2] / "profiles"
 
 
 def list_devices() -> tuple[str, ...]:
