@@ -12,7 +12,7 @@ from api.guard import Guard
 from api.routes import catalog, checks, evaluations, health, plans
 from api.schemas import ProblemBody
 from api.settings import Settings
-from api.store import PlanStore
+from api.store import Database, PlanStore
 from api.work import Work
 from cost_models.errors import BadInput
 from planner.version import planner_version
@@ -40,6 +40,7 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
     )
     app.state.settings = settings
+    app.state.database = Database(settings.database, settings.data_dir)
     app.state.store = PlanStore(settings.max_plans, settings.max_plan_bytes)
     app.state.work = Work(settings)
     for module in (plans, evaluations, checks, catalog):

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from api.settings import Settings
-from api.store import PlanStore
+from api.store import Database, PlanStore
 from api.work import Work
 
 
@@ -21,12 +21,19 @@ def get_store(request: Request) -> PlanStore:
     return store
 
 
+def get_database(request: Request) -> Database:
+    """The database of this server; its transactions block, so use them in a thread."""
+    database: Database = request.app.state.database
+    return database
+
+
 def get_work(request: Request) -> Work:
     """Where this server runs searches and evaluations."""
     work: Work = request.app.state.work
     return work
 
 
+DatabaseDep = Annotated[Database, Depends(get_database)]
 SettingsDep = Annotated[Settings, Depends(get_settings)]
 StoreDep = Annotated[PlanStore, Depends(get_store)]
 WorkDep = Annotated[Work, Depends(get_work)]

@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -17,6 +18,10 @@ class Settings(Frozen):
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 8000
     key_sha256: tuple[str, ...] = ()
+    database: str | None = None
+    """URL of the database; without it a SQLite file in `data_dir`."""
+    data_dir: Path | None = None
+    """Folder of the server's files; without it one that goes with the application."""
     max_body_bytes: Annotated[int, Field(ge=1)] = 8 * MIB
     max_search_s: Annotated[float, Field(gt=0)] = 600.0
     search_grace_s: Annotated[float, Field(gt=0)] = 60.0
