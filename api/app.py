@@ -7,9 +7,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
+from api.asking import Accuracy, Asking
 from api.errors import CODES, Problem, problem_of_bad_input, problem_of_validation, problem_response
 from api.guard import Guard
-from api.routes import catalog, checks, evaluations, health, plans
+from api.routes import catalog, checks, evaluations, health, plans, questions
 from api.schemas import ProblemBody
 from api.settings import Settings
 from api.store import Database, PlanStore
@@ -43,7 +44,9 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.database = Database(settings.database, settings.data_dir)
     app.state.store = PlanStore(settings.max_plans, settings.max_plan_bytes)
     app.state.work = Work(settings)
-    for module in (plans, evaluations, checks, catalog):
+    app.state.asking = Asking(settings)
+    app.state.accuracy = Accuracy(app.state.asking)
+    for module in (plans, evaluations, checks, questions, catalog):
         app.include_router(module.router, responses=RESPONSES)
     app.include_router(health.router)
     app.add_exception_handler(RequestValidationError, _on_validation_error)

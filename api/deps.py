@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from api.asking import Accuracy, Asking
 from api.settings import Settings
 from api.store import Database, PlanStore
 from api.work import Work
@@ -33,7 +34,21 @@ def get_work(request: Request) -> Work:
     return work
 
 
+def get_asking(request: Request) -> Asking:
+    """Where this server runs questions that take seconds."""
+    asking: Asking = request.app.state.asking
+    return asking
+
+
+def get_accuracy(request: Request) -> Accuracy:
+    """What this server knows about the accuracy of predictions."""
+    accuracy: Accuracy = request.app.state.accuracy
+    return accuracy
+
+
 DatabaseDep = Annotated[Database, Depends(get_database)]
 SettingsDep = Annotated[Settings, Depends(get_settings)]
 StoreDep = Annotated[PlanStore, Depends(get_store)]
 WorkDep = Annotated[Work, Depends(get_work)]
+AskingDep = Annotated[Asking, Depends(get_asking)]
+AccuracyDep = Annotated[Accuracy, Depends(get_accuracy)]

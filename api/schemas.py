@@ -2,52 +2,13 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
+from pydantic import Field, StrictStr
 
 from cost_models.specs.base import Frozen
-from cost_models.specs.job import JobRequest
-from planner.request import ClusterInput, ModelInput
-
-MAX_STRATEGIES = 1000
 
 StrategyText = Annotated[StrictStr, Field(min_length=1, max_length=10_000)]
 StrategyInput = StrategyText | Annotated[dict[str, object], Field(max_length=64)]
 PlanId = Annotated[StrictStr, Field(pattern=r"^plan_[0-9a-f]{32}$")]
-Share = Annotated[StrictFloat | StrictInt, Field(ge=0, le=100)]
-
-
-class EvaluationRequest(Frozen):
-    """Strategies to predict for one model, cluster and job."""
-
-    model: ModelInput
-    cluster: ClusterInput
-    job: JobRequest
-    strategies: Annotated[list[StrategyInput], Field(min_length=1, max_length=MAX_STRATEGIES)]
-
-
-class CheckRequest(Frozen):
-    """One strategy (or a plan of this server) against limits; `baseline` is a plan file or a prediction."""
-
-    model: ModelInput | None = None
-    cluster: ClusterInput | None = None
-    job: JobRequest | None = None
-    strategy: StrategyInput | None = None
-    plan_id: PlanId | None = None
-    max_memory_fraction: Annotated[StrictFloat | StrictInt, Field(ge=0, le=1)] | None = None
-    fail_at_risk: StrictBool = False
-    max_slowdown: Share = 0.05
-    baseline: dict[str, object] | None = None
-
-    @model_validator(mode="after")
-    def _one_question(self) -> "CheckRequest":
-        stated = [key for key in ("model", "cluster", "job", "strategy") if getattr(self, key) is not None]
-        if self.plan_id is not None and stated:
-            raise ValueError(
-                f"plan_id and {', '.join(stated)} are given; give plan_id alone or all the others"
-            )
-        if self.plan_id is None and len(stated) < 4:
-            raise ValueError("give model, cluster, job and strategy, or plan_id")
-        return self
 
 
 class ProgressBody(Frozen):

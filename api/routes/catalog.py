@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path
 from fastapi.responses import JSONResponse
 
-from api.deps import WorkDep
+from api.deps import AccuracyDep, WorkDep
 from api.errors import Problem
 from api.schemas import ItemsBody
 from api.strict_route import StrictRoute
@@ -40,6 +40,12 @@ async def read_catalog(kind: Kind, name: Annotated[str, Path(max_length=100)], w
 async def read_profiles(work: WorkDep) -> JSONResponse:
     """Which data predictions stand on: the hash of all profile files, and what they describe."""
     return JSONResponse(await work.evaluate(_profiles))
+
+
+@router.get("/accuracy", response_model=dict[str, Any])
+async def read_accuracy(accuracy: AccuracyDep) -> JSONResponse:
+    """Predictions beside published runs, as `planner validate --json`; the first answer takes seconds."""
+    return JSONResponse(await accuracy.read())
 
 
 def _profiles() -> dict[str, Any]:
