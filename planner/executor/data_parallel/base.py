@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from cost_models.specs.job import Precision
+from planner.executor.data_parallel.held import Held, persistent_buffers
 from planner.executor.data_parallel.norm import clip, global_norm
 from planner.executor.data_parallel.records import ParameterRecord, describe
 from planner.executor.data_parallel.ties import Tie, find_ties
@@ -48,6 +49,7 @@ class DataParallel(ABC):
     def __init__(self, chunks: Sequence[nn.Module], meshes: Meshes) -> None:
         self.meshes = meshes
         self.modules = list(chunks)
+        self.buffers = persistent_buffers(chunks)
         self.records: list[ParameterRecord]
         self.records, self._parameters = describe(chunks)
         self.ties: tuple[Tie, ...] = find_ties(self.records, meshes)
@@ -71,6 +73,14 @@ class DataParallel(ABC):
     @abstractmethod
     def full_parameters(self) -> dict[str, Tensor]:
         """Whole parameters by global name, of this rank's chunks; collective, between steps."""
+
+    @abstractmethod
+    def held(self) -> list[Held]:
+        """What this rank's optimizer updates, between steps."""
+
+    @abstractmethod
+    def publish(self) -> None:
+        """Bring the weights in use up to date with what the optimizer holds; collective."""
 
     @abstractmethod
     def _final_gradients(self) -> list[tuple[Tensor, bool]]:

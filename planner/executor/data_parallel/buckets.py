@@ -6,7 +6,7 @@ section 5.1) sums each rank's share (reduce-scatter), keeps optimizer states for
 updated weights. With bf16 weights the share's fp32 masters are kept beside it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from planner.executor.data_parallel.collectives import (
     sum_coalesced,
 )
 from planner.executor.data_parallel.flat import FlatBucket, flatten, replace_parameters, settle_rest
+from planner.executor.data_parallel.held import Held, is_my_turn, overlap, part_of
 from planner.executor.data_parallel.layout import ALIGNMENT, LayoutOptions, lay_out
 from planner.executor.data_parallel.matrices import BucketMatrices
 from planner.executor.data_parallel.records import local_of
@@ -64,7 +65,9 @@ class FlatDataParallel(DataParallel):
             self._masters = self._host.masters
             for bucket in self._buckets:
                 bucket.masters = bucket.weights  # lets go of the device's fp32 copy
-        targets = [target for index in range(len(self._buckets)) for target in self._targets(index, settings)]
+        by_bucket = [self._targets(index, settings) for index in range(len(self._buckets))]
+        self._updated = [[target.parameter for target in targets] for targets in by_bucket]
+        targets = [target for targets in by_bucket for target in targets]
         self.optimizer = build_optimizer(targets, settings.optimizer, self._dtype)
         self.schedule = build_schedule(self.optimizer, settings.optimizer)
         self._watch_gradients()
@@ -100,6 +103,51 @@ class FlatDataParallel(DataParallel):
             for bucket in self._buckets
             for name, tensor in bucket.full(bucket.weights, self.meshes.tp).items()
         }
+
+    def held(self) -> list[Held]:
+        """Every parameter's elements in this rank's share of its bucket."""
+        return [each for index in range(len(self._buckets)) for each in self._held_in(index)]
+
+    @torch.no_grad()
+    def publish(self) -> None:
+        """Copy masters into the weights in use, and gather the shares of the other ranks."""
+        for bucket, master in zip(self._buckets, self._masters, strict=True):
+            share = self._share(bucket.weights)
+            if share.data_ptr() != master.data_ptr():
+                share.copy_(master, non_blocking=True)
+        if self._shared:
+            for work in [all_gather(bucket.weights, self._group) for bucket in self._buckets]:
+                work.wait()
+
+    def _held_in(self, index: int) -> Iterator[Held]:
+        """One bucket's: a share may begin and end inside a parameter."""
+        bucket, targets = self._buckets[index], self._updated[index]
+        share = len(self._share(bucket.weights))
+        begin = share * self._group.rank() if self._shared else 0
+        for position, place in enumerate(bucket.layout.places):
+            start, stop = overlap((begin, begin + share), (place.start, place.start + place.numel))
+            if start >= stop:
+                continue
+            is_one = len(targets) == 1
+            yield Held(
+                bucket.records[position],
+                part_of(bucket.records[position], self.meshes),
+                targets[0 if is_one else position],
+                start=start - begin if is_one else 0,
+                first=start - place.start,
+                numel=stop - start,
+                updates=self._has_states,
+                writes=self._counts[index] and self._is_my_turn(place.index),
+            )
+
+    @property
+    def _has_states(self) -> bool:
+        """Whether this rank's optimizer has states."""
+        return True
+
+    def _is_my_turn(self, index: int) -> bool:
+        """Whether this rank writes a parameter's elements that it holds: the share is its own, copies take turns."""
+        return self._shared or is_my_turn(index, self._group.size(), self._group.rank())
 
     def _flatten(self, settings: DataParallelSettings) -> list[FlatBucket]:
         kind = settings.optimizer.kind
@@ -212,16 +260,10 @@ class FlatDataParallel(DataParallel):
         return [*data, self.meshes.tp_group, self.meshes.pp_group]
 
     def _update(self) -> None:
-        shares = [self._share(bucket.weights) for bucket in self._buckets]
         if self._host is not None:
             self._host.load_gradients([self._share(bucket.gradients) for bucket in self._buckets])
         self.optimizer.step()
-        for share, master in zip(shares, self._masters, strict=True):
-            if share.data_ptr() != master.data_ptr():
-                share.copy_(master, non_blocking=True)
-        if self._shared:
-            for work in [all_gather(bucket.weights, self._group) for bucket in self._buckets]:
-                work.wait()
+        self.publish()
 
     def _full(self, flats: Sequence[Tensor]) -> dict[str, Tensor]:
         if self._shared:

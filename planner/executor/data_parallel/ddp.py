@@ -16,8 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 from cost_models.specs.job import Optimizer as Kind
 from planner.executor.data_parallel.autocast import Autocast
 from planner.executor.data_parallel.base import DataParallel, DataParallelSettings
+from planner.executor.data_parallel.held import Held, is_my_turn, part_of
 from planner.executor.data_parallel.matrices import WholeMatrices
 from planner.executor.data_parallel.records import unpadded
+from planner.executor.data_parallel.ties import counted_here
 from planner.executor.mesh import Meshes
 from planner.executor.optimizers.build import build_optimizer
 from planner.executor.optimizers.schedule import build_schedule
@@ -80,6 +82,25 @@ class Replicated(DataParallel):
         """Parameters by global name."""
         pairs = zip(self.records, self._parameters, strict=True)
         return {record.name: unpadded(parameter.detach().clone(), record) for record, parameter in pairs}
+
+    def held(self) -> list[Held]:
+        """Every parameter whole; data ranks take turns in writing."""
+        size, rank = self.meshes.data_size, self.meshes.data_rank
+        return [
+            Held(
+                record,
+                part_of(record, self.meshes),
+                parameter,
+                start=0,
+                first=0,
+                numel=parameter.numel(),
+                writes=counted_here(record, self.ties, self.meshes) and is_my_turn(index, size, rank),
+            )
+            for index, (record, parameter) in enumerate(zip(self.records, self._parameters, strict=True))
+        ]
+
+    def publish(self) -> None:
+        """The optimizer updates the weights in use themselves."""
 
     def _final_gradients(self) -> list[tuple[Tensor, bool]]:
         return [(parameter.grad, True) for parameter in self._parameters if parameter.grad is not None]

@@ -5,6 +5,7 @@ gathered parameters after its forward and gathers them again for its backward (r
 them between. Gradients are reduced to their shards in every micro-batch; replicas (HSDP) sum theirs in the last one.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -16,6 +17,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from cost_models.specs.job import Optimizer as Kind
 from planner.executor.data_parallel.base import DataParallel, DataParallelSettings
 from planner.executor.data_parallel.collectives import gather_rows, sum_coalesced
+from planner.executor.data_parallel.held import Held, is_my_turn, part_of
 from planner.executor.data_parallel.matrices import RowMatrices, tp_rows
 from planner.executor.data_parallel.records import ParameterRecord, local_of, unpadded, whole_of
 from planner.executor.data_parallel.ties import counted_here, sum_copies
@@ -48,9 +50,9 @@ class FullySharded(DataParallel):
         self._views = [nn.Parameter(local_of(parameter)) for parameter in self._parameters]
         on_host = offloads_optimizer(offload, meshes.device_type)
         self._host = HostCopies([view.data for view in self._views]) if on_host else None
-        self.optimizer = build_optimizer(
-            self._targets(settings), settings.optimizer, compute_dtype(settings.precision)
-        )
+        targets = self._targets(settings)
+        self._updated = [target.parameter for target in targets]
+        self.optimizer = build_optimizer(targets, settings.optimizer, compute_dtype(settings.precision))
         self.schedule = build_schedule(self.optimizer, settings.optimizer)
 
     def _targets(self, settings: DataParallelSettings) -> list[Target]:
@@ -109,6 +111,36 @@ class FullySharded(DataParallel):
                     part.reshard()
         pairs = zip(self.records, self._parameters, strict=True)
         return {record.name: self._whole(local_of(parameter), record) for record, parameter in pairs}
+
+    @torch.no_grad()
+    def held(self) -> list[Held]:
+        """The local rows of every parameter; replicas take turns in writing."""
+        return [self._held(index, record) for index, record in enumerate(self.records)]
+
+    def _held(self, index: int, record: ParameterRecord) -> Held:
+        target = self._updated[index]
+        if self._host is None:
+            target.data = local_of(self._parameters[index])
+        part = part_of(record, self.meshes)
+        rows, shards = part.sizes[0] if part.sizes else 1, self.meshes.shard
+        first = min(-(-rows // shards.size()) * shards.get_local_rank(), rows)
+        my_turn = is_my_turn(index, self.meshes.root["replicate"].size(), self.meshes.at.replicate)
+        return Held(
+            record,
+            part,
+            target,
+            start=0,
+            first=first * math.prod(part.sizes[1:]),
+            numel=target.numel(),
+            writes=self._counts[index] and my_turn,
+        )
+
+    @torch.no_grad()
+    def publish(self) -> None:
+        """Copy masters on the host into the sharded parameters, where there are any."""
+        if self._host is not None:
+            for parameter, master in zip(self._parameters, self._host.masters, strict=True):
+                local_of(parameter).copy_(master)
 
     def _whole(self, local: Tensor, record: ParameterRecord) -> Tensor:
         tp = self.meshes.tp

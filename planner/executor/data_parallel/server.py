@@ -61,6 +61,13 @@ class ParameterServer(FlatDataParallel):
     def _matrix_group(self) -> None:
         """The server works alone."""
 
+    @property
+    def _has_states(self) -> bool:
+        return self._is_server
+
+    def _is_my_turn(self, index: int) -> bool:
+        return self._is_server
+
     def _reduce(self, bucket: FlatBucket) -> None:
         """Workers send, the server adds one worker's gradient after the other."""
         if not self._is_server:
