@@ -70,9 +70,8 @@ def _entry(values: object, index: int, shared: Mapping[str, Any], folder: Path) 
         raise BadInput(f"{where} holds a {type(values).__name__}; give keys such as name, model and cluster")
     _known(values, ("name", *SHARED_KEYS), where)
     merged = {**shared, **{str(key): value for key, value in values.items() if key != "name"}}
-    above, own = shared.get("job"), values.get("job")
-    if isinstance(above, Mapping) and isinstance(own, Mapping):
-        merged["job"] = {**above, **own}
+    if "job" in shared and "job" in values:
+        merged["job"] = _over(values["job"], shared["job"])
     settings = {}
     if merged.get("settings"):
         beside = folder / str(merged["settings"])
@@ -81,6 +80,16 @@ def _entry(values: object, index: int, shared: Mapping[str, Any], folder: Path) 
         settings["settings_format"] = str(merged["format"])
     question = question_of_mapping({key: merged[key] for key in FILE_KEYS if key in merged}, folder)
     return JobEntry(str(values.get("name", f"job {index + 1}"))[:80], question, settings)
+
+
+def _over(own: object, above: object) -> object:
+    """A job's own keys over the shared ones, its `options` key by key too."""
+    if not isinstance(own, Mapping) or not isinstance(above, Mapping):
+        return own
+    merged = {**above, **own}
+    if "options" in own and "options" in above:
+        merged["options"] = _over(own["options"], above["options"])
+    return merged
 
 
 def _known(values: Mapping[Any, Any], known: tuple[str, ...], where: str) -> None:

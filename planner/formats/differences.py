@@ -107,19 +107,23 @@ def read_back_losses(
     theirs = situate(ours.model, ours.cluster, _without_adapters(settings.job))
     adapters = str(settings.job.options.get("job.trainable", "all"))
     said = {key: value for key, value in plan.to_json().items() if key in elsewhere}
-    stated = settings.strategy.model_copy(update=said)
-    meant = evaluate(theirs, stated).strategy.to_json()
-    knobs = tuple(
-        f"{key}={_word(value)} is not said by the settings, which mean {_word(meant[key])}"
-        for key, value in plan.to_json().items()
-        if meant[key] != value and not (key == "cp_kind" and plan.cp == 1)
-    )
+    knobs = knob_losses(plan, theirs, settings.strategy.model_copy(update=said))
     if adapters != ours.job.options.trainable:
         knobs = (
             *knobs,
             f"job.trainable={ours.job.options.trainable} is not said by the settings, which mean {adapters}",
         )
     return (*knobs, *option_losses(ours, theirs, plan))
+
+
+def knob_losses(plan: Strategy, theirs: Situation, stated: StrategyRequest) -> tuple[str, ...]:
+    """Knobs of a plan whose value is not the one that the settings mean."""
+    meant = evaluate(theirs, stated).strategy.to_json()
+    return tuple(
+        f"{key}={_word(value)} is not said by the settings, which mean {_word(meant[key])}"
+        for key, value in plan.to_json().items()
+        if meant[key] != value and not (key == "cp_kind" and plan.cp == 1)
+    )
 
 
 def _without_adapters(job: JobRequest) -> JobRequest:

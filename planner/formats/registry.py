@@ -63,7 +63,7 @@ FORMATS: Final[Mapping[str, Format]] = {
         write_deepspeed,
     ),
     "accelerate": Format(
-        "Accelerate YAML (1.15): FSDP2, DDP, DeepSpeed inside it",
+        "Accelerate YAML (1.15): FSDP2, DDP, DeepSpeed and Megatron inside it",
         looks_like_accelerate,
         read_accelerate,
         write_accelerate,

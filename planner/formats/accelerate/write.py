@@ -7,6 +7,7 @@ import yaml  # type: ignore[import-untyped]
 from cost_models.errors import BadInput
 from cost_models.specs.job import Precision
 from planner.formats.accelerate.read import read_accelerate
+from planner.formats.accelerate.write_inside import deepspeed_section, megatron_section
 from planner.formats.differences import read_back_losses
 from planner.formats.export import Export, PlannedRun, header, library_script
 from planner.formats.trainer import ARGUMENTS, PROGRAM, arguments_of, as_json, module_losses, program_text
@@ -19,7 +20,7 @@ LAUNCH_LINES: Final = [
     '  --machine_rank "${NODE_RANK:-0}" --main_process_ip "${MASTER_ADDR:-127.0.0.1}" \\',
     '  --main_process_port "${MASTER_PORT:-29500}" \\',
 ]
-ENGINES: Final = ("fsdp2", "ddp")
+TYPES: Final = {"fsdp2": "FSDP", "ddp": "MULTI_GPU", "deepspeed": "DEEPSPEED", "megatron": "MEGATRON_LM"}
 PRECISIONS: Final = {
     Precision.FP32: "no",
     Precision.TF32: "no",
@@ -32,27 +33,33 @@ CP_STRATEGIES: Final = {"allgather": "allgather", "ring": "alltoall"}
 
 def write_accelerate(run: PlannedRun) -> Export:
     """The files, with what they cannot say; raises BadInput naming what Accelerate cannot do."""
-    if run.job.engine not in ENGINES:
+    if run.job.engine not in TYPES:
         raise BadInput(
-            f"the plan is for engine {run.job.engine}; Accelerate runs fsdp2 and ddp (plan again with --engine fsdp2), "
-            "and DeepSpeed through its own JSON (--to deepspeed)"
+            f"the plan is for engine {run.job.engine}; Accelerate runs {', '.join(TYPES)}: plan again with one of them "
+            "(--engine fsdp2)"
         )
     text = (
         "\n".join(header(run, "Accelerate", VERSION)) + "\n" + yaml.safe_dump(config_of(run), sort_keys=False)
     )
-    extra: dict[str, Any] = {}
-    if run.job.engine == "fsdp2":
-        arguments = arguments_of(run, extra) | {"gradient_checkpointing": False}  # FSDP's own switch does it
-    else:
-        arguments = arguments_of(run, extra)
+    if run.job.engine == "megatron":
+        program = '"${SCRIPT:?set SCRIPT to a training script that uses accelerate.Accelerator}"'
+        files = {CONFIG: text, LAUNCH: library_script(run, ("Accelerate", VERSION), LAUNCH_LINES, program)}
+        losses = read_back_losses(run, lambda beside: read_accelerate(text, beside), ("mbs",))
+        return Export("accelerate", VERSION, files, LAUNCH, losses)
     files = {
         CONFIG: text,
-        ARGUMENTS: as_json(arguments),
+        ARGUMENTS: as_json(_trainer_arguments(run)),
         PROGRAM: program_text(run),
         LAUNCH: library_script(run, ("Accelerate", VERSION), LAUNCH_LINES, f"{PROGRAM} {ARGUMENTS}"),
     }
     losses = read_back_losses(run, lambda beside: read_accelerate(text, beside), ("recompute", "mbs"))
     return Export("accelerate", VERSION, files, LAUNCH, (*losses, *module_losses(run)))
+
+
+def _trainer_arguments(run: PlannedRun) -> dict[str, Any]:
+    """The Trainer's arguments; FSDP's own switch recomputes, not the Trainer's."""
+    switch: dict[str, Any] = {"gradient_checkpointing": False} if run.job.engine == "fsdp2" else {}
+    return arguments_of(run, {}) | switch
 
 
 def config_of(run: PlannedRun) -> dict[str, Any]:
@@ -63,16 +70,19 @@ def config_of(run: PlannedRun) -> dict[str, Any]:
         raise BadInput(
             f"precision {job.precision.value} is not written for Accelerate; use bf16, fp16 or fp32"
         )
-    sharded = job.engine == "fsdp2"
     found: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
-        "distributed_type": "FSDP" if sharded else "MULTI_GPU",
+        "distributed_type": TYPES[job.engine],
         "mixed_precision": PRECISIONS[job.precision],
         "num_machines": nodes,
         "num_processes": nodes * each,
         "machine_rank": 0,
     }
-    if sharded:
+    if job.engine == "deepspeed":
+        return found | {"deepspeed_config": deepspeed_section(run)}
+    if job.engine == "megatron":
+        return found | {"megatron_lm_config": megatron_section(run)}
+    if job.engine == "fsdp2":
         found["fsdp_config"] = _fsdp(run)
     sizes = _sizes(run)
     if sizes:

@@ -6,7 +6,8 @@ from typing import Final, cast
 from cost_models.engines.options import MegatronOptions
 from cost_models.errors import BadInput
 from cost_models.specs.model import Role
-from planner.formats.differences import model_differences, option_losses
+from cost_models.specs.strategy import StrategyRequest
+from planner.formats.differences import knob_losses, model_differences, option_losses
 from planner.formats.export import Export, PlannedRun, header, torchrun_lines
 from planner.formats.megatron import read_megatron
 from planner.formats.megatron.tokens import Raw
@@ -47,7 +48,7 @@ def grouped_arguments(run: PlannedRun) -> dict[str, Raw]:
     return {"MODEL_ARGS": model, "PARALLEL_ARGS": parallel, "TRAINING_ARGS": job_arguments(run)}
 
 
-def read_back(run: PlannedRun, flat: Raw) -> tuple[Situation, object]:
+def read_back(run: PlannedRun, flat: Raw) -> tuple[Situation, StrategyRequest]:
     """The situation and strategy that the arguments mean."""
     devices = run.situation.cluster.num_devices
     settings = read_megatron(
@@ -58,7 +59,7 @@ def read_back(run: PlannedRun, flat: Raw) -> tuple[Situation, object]:
 
 def read_back_losses(run: PlannedRun, flat: Raw) -> tuple[str, ...]:
     """What the framework will do otherwise; raises BadInput where it would train another number of parameters."""
-    again, _ = read_back(run, flat)
+    again, stated = read_back(run, flat)
     ours = run.situation if run.job.options.train_mtp else _without_predictions(run.situation)
     differences = model_differences(ours.model, again.model)
     mine, theirs = ours.counts.parameters, again.counts.parameters
@@ -68,7 +69,8 @@ def read_back_losses(run: PlannedRun, flat: Raw) -> tuple[str, ...]:
             f"Megatron-LM arguments build {theirs:,} parameters of {run.model.name}'s {mine:,}: {first}; export to "
             "fsdp2 or accelerate, which run the model's own class"
         )
-    return (*differences, *option_losses(run.situation, again, run.strategy))
+    knobs = knob_losses(run.strategy, again, stated)
+    return (*differences, *knobs, *option_losses(run.situation, again, run.strategy))
 
 
 def _without_predictions(situation: Situation) -> Situation:

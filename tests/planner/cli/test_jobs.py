@@ -10,6 +10,8 @@ cluster: dgx-h100:8
 job:
   seq_len: 2048
   global_batch: 32
+  options:
+    engine.attention: flash
 limits:
   max_slowdown: 5%
 jobs:
@@ -21,6 +23,8 @@ jobs:
     strategy: tp=2,recompute=full
     job:
       global_batch: 16
+      options:
+        engine.fused_cross_entropy: true
 """
 
 
@@ -42,6 +46,8 @@ def test_every_job_is_answered(run, jobs):
         16,
     ]  # its own over the shared
     assert found["jobs"][0]["configuration"]["job"]["seq_len"] == 2048
+    options = found["jobs"][1]["configuration"]["job"]["options"]  # key by key, too
+    assert options["engine.attention"] == "flash"
 
 
 def test_a_job_that_cannot_run_fails_and_stops_no_other(run, jobs):

@@ -24,6 +24,11 @@ def situation(engine="fsdp2", devices=16, **options):
     return resolve(CatalogModel(name="llama-3.1-8b"), PresetCluster(name="dgx-h100", devices=devices), job)
 
 
+def other_situation(engine):
+    job = JobRequest(seq_len=4096, global_batch=256, engine=engine)
+    return resolve(CatalogModel(name="llama-3.1-8b"), PresetCluster(name="dgx-h100", devices=16), job)
+
+
 OF = situation()
 
 
@@ -122,10 +127,41 @@ def test_random_plans_come_back():
     assert held >= 20
 
 
-def test_another_engine_is_told_where_to_go():
-    of = situation("deepspeed")
-    run = PlannedRun(of, evaluate(of, parse_strategy("zero=3")).strategy)
-    with pytest.raises(BadInput, match="--to deepspeed"):
+INSIDE = {
+    "deepspeed": (
+        "zero=3,recompute=full,mbs=2",
+        "zero=2,offload=optimizer",
+        "zero=1",
+        "zero=3,offload=parameters",
+    ),
+    "megatron": ("tp=2,pp=2,recompute=selective", "tp=4,sp=false", "tp=2,pp=4,zero=0,mbs=2"),
+}
+
+
+@pytest.mark.parametrize(("engine", "words"), [(e, words) for e, each in INSIDE.items() for words in each])
+def test_what_stands_inside_comes_back(engine, words):
+    of = situation(engine) if engine == "deepspeed" else other_situation(engine)
+    run = PlannedRun(of, evaluate(of, parse_strategy(words)).strategy)
+    export = write_accelerate(run)
+    assert export.losses == ()
+    values = yaml.safe_load(export.files["accelerate.yaml"])
+    assert f"{engine}_config" in " ".join(values).replace("megatron_lm", "megatron")
+
+
+@pytest.mark.parametrize(
+    ("engine", "words", "why"),
+    [
+        ("deepspeed", "tp=2", "--to deepspeed"),
+        ("deepspeed", "zero=3,offload=optimizer:0.5", "all of the optimizer or none"),
+        ("megatron", "tp=2,pp=2,recompute=full", "recompute of tp=2"),
+        ("megatron", "pp=2,vpp=2,cp=2", "cp, vpp of"),
+        ("torchtitan", "tp=2", "Accelerate runs fsdp2, ddp, deepspeed, megatron"),
+    ],
+)
+def test_what_it_has_no_word_for_is_refused(engine, words, why):
+    of = situation("deepspeed") if engine == "deepspeed" else other_situation(engine)
+    run = PlannedRun(of, evaluate(of, parse_strategy(words)).strategy)
+    with pytest.raises(BadInput, match=why):
         write_accelerate(run)
 
 
