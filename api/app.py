@@ -7,6 +7,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
+from api import page
 from api.asking import Accuracy, Asking
 from api.errors import CODES, Problem, problem_of_bad_input, problem_of_validation, problem_response
 from api.guard import Guard
@@ -49,6 +50,8 @@ def create_app(settings: Settings) -> FastAPI:
     for module in (plans, evaluations, checks, questions, catalog):
         app.include_router(module.router, responses=RESPONSES)
     app.include_router(health.router)
+    app.include_router(page.files_router)
+    app.include_router(page.views_router, responses=RESPONSES)
     app.add_exception_handler(RequestValidationError, _on_validation_error)
     app.add_exception_handler(BadInput, _on_bad_input)
     app.add_exception_handler(HTTPException, _on_http_error)

@@ -1,0 +1,117 @@
+// Runs: a plan that trains, with its loss, throughput and logs as they come; or why this server starts none.
+
+import { card, el, fill, numbers, right, seconds, table, tabs, themed, three, whole } from "/page/base.js";
+import { axisStyle, chart, tooltip } from "/page/charts.js";
+import { ask } from "/page/client.js";
+import { field, select } from "/page/fields.js";
+import { problemNote } from "/page/problems.js";
+
+const LIVE = new Set(["queued", "launching", "running", "cancelling"]);
+const POLL_MS = 1000;
+
+/** The card; `planId` gives the stored plan's id, or null where the plan is not stored. */
+export function runsCard(planId, predicted) {
+  const list = el("div", { class: "stack" }), shown = el("div", { class: "stack" }), start = el("div", { class: "stack" });
+  const state = { shown, list, predicted, watching: null };
+  fill(list, el("p", { class: "soft" }, "…"));
+  const made = card("runs", "Runs", "Train with the plan from here: predicted beside measured, step by step.", start, list, shown);
+  const refresh = async () => {
+    try {
+      const found = await ask("GET", "/v1/runs?limit=20");
+      fill(start, startForm(planId, state, refresh));
+      fill(list, listed(found.items, state));
+    } catch (problem) { fill(list, disabled(problem) ? off() : problemNote(problem, refresh)); }
+  };
+  refresh();
+  return made;
+}
+
+function disabled(problem) {
+  return problem.code === "runs_disabled" || problem.status === 404;
+}
+
+function off() {
+  return el("div", { class: "note", id: "runs-off" }, el("strong", {}, "This server starts no runs"), el("p", {}, "Runs are off unless whoever starts planner-server allows them. In a terminal: save plan.json, then ", el("code", {}, "planner run plan.json --steps 20"), "."));
+}
+
+function startForm(planId, state, refresh) {
+  const steps = el("input", { type: "number", min: "1", value: "20", id: "run-steps" }), launcher = select(["local", "slurm", "kubernetes"], "local", { id: "run-launcher" }), out = el("div");
+  const go = async () => {
+    const id = planId();
+    if (!id) { fill(out, el("p", { class: "soft small" }, "Search for this plan on this server first; a stored answer has no id here.")); return; }
+    try {
+      const { id: run } = await ask("POST", `/v1/plans/${id}/runs`, { launcher: launcher.value, steps: Number(steps.value) });
+      fill(out);
+      await refresh();
+      watch(run, state);
+    } catch (problem) { fill(out, problemNote(problem)); }
+  };
+  return el("div", { class: "stack" }, el("div", { class: "row low" }, field("Launcher", launcher), field("Steps", steps), el("button", { type: "button", id: "run-start", onclick: go }, "Start a run")), out);
+}
+
+function listed(items, state) {
+  if (items.length === 0) return el("p", { class: "soft" }, "No runs yet.");
+  const rows = items.map((run) => [el("button", { type: "button", class: "icon small", onclick: () => watch(run.id, state) }, run.id.slice(0, 14)), stateWord(run), run.launcher ?? "", run.created_at ?? ""]);
+  return table("Runs", ["Run", "State", "Launcher", "Created"], rows);
+}
+
+function stateWord(run) {
+  const kind = { succeeded: "fits", failed: "does_not_fit", cancelled: "at_risk" }[run.state] ?? "";
+  const text = run.failure_code ? `${run.state}: ${run.failure_code}` : run.state;
+  return el("span", { class: `verdict ${kind}` }, LIVE.has(run.state) ? [el("span", { class: "busy" }), " "] : null, text);
+}
+
+/** Shows one run and asks again while it lives. */
+async function watch(id, state) {
+  const mine = Symbol(id);
+  state.watching = mine;
+  const view = runView(id, state);
+  fill(state.shown, view.node);
+  while (state.watching === mine && view.node.isConnected) {
+    try { if (!(await view.update())) return; } catch (problem) { fill(view.message, problemNote(problem)); return; }
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+}
+
+function runView(id, state) {
+  const head = el("div", { class: "row" }), plots = el("div", { class: "split-row" }), message = el("div"), log = el("pre", { class: "file", tabindex: "0", "aria-label": "Log" });
+  const at = { rank: 0, after: 0 };
+  const rank = tabs("Log of rank", [["0", "rank 0"], ["1", "rank 1"]], "0", (value) => { at.rank = Number(value); at.after = 0; log.textContent = ""; });
+  const stop = el("button", { type: "button", onclick: () => ask("POST", `/v1/runs/${id}/cancel`) }, "Cancel the run");
+  const update = async () => {
+    const run = await ask("GET", `/v1/runs/${id}`), metrics = await ask("GET", `/v1/runs/${id}/metrics`);
+    fill(head, el("h3", {}, id), stateWord(run), LIVE.has(run.state) ? stop : null);
+    fill(message, run.failure_detail ? el("div", { class: "note bad" }, el("strong", {}, run.failure_code), el("p", {}, run.failure_detail)) : null);
+    const steps = stepsOf(metrics);
+    fill(plots, steps.length ? [series("Loss", steps, "loss", "--c5"), series("Seconds a step", steps, "step_s", "--c1", state.predicted)] : el("p", { class: "soft" }, "No step yet."));
+    await more(id, at, log);
+    return LIVE.has(run.state);
+  };
+  return { node: el("div", { class: "stack" }, head, message, plots, rank, log), update, message };
+}
+
+/** The steps of a metrics answer, whatever it calls the list. */
+export function stepsOf(metrics) {
+  const found = metrics.steps ?? metrics.items ?? (Array.isArray(metrics) ? metrics : []);
+  return found.filter((each) => each.step !== undefined && each.loss !== undefined);
+}
+
+async function more(id, at, log) {
+  const answer = await ask("GET", `/v1/runs/${id}/logs?rank=${at.rank}&after=${at.after}`);
+  const lines = answer.lines ?? answer.items ?? [];
+  if (lines.length) log.textContent += `${lines.map((line) => line.text ?? line).join("\n")}\n`;
+  at.after = answer.next ?? answer.after ?? at.after + lines.length;
+}
+
+function series(title, steps, key, paint, predicted) {
+  const data = steps.map((each) => [each.step, each[key]]), last = data.at(-1)[1];
+  const mark = predicted ? { silent: true, symbol: "none", data: [{ yAxis: predicted }], lineStyle: { color: themed("--c7"), type: "dashed" }, label: { formatter: `predicted ${seconds(predicted)}`, position: "insideEndTop", color: themed("--text") } } : undefined;
+  const drawn = chart(`${title}, last ${three(last)}`, 220, () => ({
+    grid: { left: 8, right: 20, top: 22, bottom: 30, containLabel: true }, tooltip: tooltip((at) => `step ${at.value[0]}: ${three(at.value[1])}`),
+    xAxis: { type: "value", name: "step", nameLocation: "middle", nameGap: 22, minInterval: 1, ...axisStyle({ grid: false }) }, yAxis: { type: "value", scale: true, ...axisStyle() },
+    series: [{ type: "line", data, symbolSize: 5, lineStyle: { color: themed(paint), width: 2.5 }, itemStyle: { color: themed(paint) }, markLine: mark }],
+  }));
+  return el("div", {}, el("h3", {}, title), drawn, numbers(title, [{ text: "Step", right: true }, { text: title, right: true }], data.map(([step, value]) => [right(whole(step), step), right(three(value), value)])));
+}
+
+

@@ -1,0 +1,113 @@
+// What if: the same layout with more devices, longer sequences or larger batches, priced again while the slider moves.
+
+import { card, el, fill, gib, percent, right, seconds, signed, table, three, whole } from "/page/base.js";
+import { layoutText, verdict } from "/page/answer.js";
+import { ask } from "/page/client.js";
+import { problemNote } from "/page/problems.js";
+
+const KEPT = ["tp", "cp", "pp", "vpp", "ep", "etp", "zero", "mbs", "sp", "schedule", "recompute", "stages", "cp_kind", "order", "offload"];
+
+/** A layout without what follows from the number of devices. */
+export function withoutDevices(strategy) {
+  const kept = Object.fromEntries(KEPT.filter((key) => key in strategy).map((key) => [key, strategy[key]]));
+  return strategy.dp_replicate > 1 ? { ...kept, dp_replicate: strategy.dp_replicate } : kept;
+}
+
+/** A request with another number of devices, sequence length or batch. */
+export function changed(request, at) {
+  const job = { ...request.job, global_batch: at.batch };
+  if (request.job.seq_len !== undefined && request.job.seq_len !== null) job.seq_len = at.seq;
+  return { model: request.model, cluster: resized(request.cluster, at.devices), job };
+}
+
+function resized(cluster, devices) {
+  if (cluster.kind === "preset") return { ...cluster, devices };
+  if (cluster.spec.groups.length > 1) return cluster;
+  const group = cluster.spec.groups[0], nodes = Math.ceil(devices / group.devices_per_node), rest = { ...group };
+  delete rest.devices;
+  const tiers = cluster.spec.tiers.map((tier, index) => { const each = { ...tier }; if (index === cluster.spec.tiers.length - 1) delete each.devices_per_domain; return each; });
+  return { ...cluster, spec: { ...cluster.spec, groups: [{ ...rest, nodes, ...(nodes * group.devices_per_node === devices ? {} : { devices }) }], tiers } };
+}
+
+/** Values of a slider around the present one: halved and doubled, with what lies between in equal steps. */
+export function stops(present, unit, most) {
+  const found = new Set([present]);
+  for (let value = unit; value <= Math.min(most, present * 16); value *= 2) found.add(value);
+  for (let share = 0.25; share <= 3; share += 0.25) { const value = Math.round((present * share) / unit) * unit; if (value >= unit && value <= most) found.add(value); }
+  return [...found].sort((a, b) => a - b);
+}
+
+/** The card; `candidates` are evaluations, `search(request)` starts a search with what the sliders say. */
+export function slidersCard(request, question, candidates, search) {
+  const base = { devices: question.devices, seq: request.job.seq_len ?? null, batch: request.job.global_batch };
+  const state = { ...base }, out = el("div", { class: "stack", "aria-live": "polite" });
+  const one = candidates[0].strategy, unit = Math.max(one.tp * one.cp * one.pp, 1), fixed = request.cluster.kind === "spec" && request.cluster.spec.groups.length > 1;
+  const again = latest(() => reprice(request, state, base, candidates, out, search));
+  const sliders = [
+    fixed ? null : slider("devices", "Devices", stops(base.devices, unit, 100_000), base.devices, state, again),
+    base.seq === null ? null : slider("seq", "Tokens a sequence", stops(base.seq, Math.min(1024, base.seq), 2 ** 21), base.seq, state, again),
+    slider("batch", "Sequences a step", stops(base.batch, Math.max(Math.round(base.batch / 64), 1), 10_000_000), base.batch, state, again),
+  ];
+  const about = "Move a slider: the layouts that are known are priced again at once. Another number of devices may have another best layout; search again to find it.";
+  again();
+  return card("whatif", "What if …", about, el("div", { class: "split-row" }, el("div", { class: "stack" }, sliders), out));
+}
+
+function slider(key, label, values, present, state, again) {
+  const output = el("output", {}, whole(present));
+  const input = el("input", { type: "range", min: "0", max: String(values.length - 1), step: "1", value: String(values.indexOf(present)), id: `slider-${key}`, "aria-valuetext": whole(present) });
+  input.addEventListener("input", () => {
+    state[key] = values[Number(input.value)];
+    output.textContent = whole(state[key]);
+    input.setAttribute("aria-valuetext", whole(state[key]));
+    again();
+  });
+  return el("label", { class: "slider" }, el("span", { class: "top-line" }, label, output), input);
+}
+
+/** Runs one call at a time and, when the world has moved meanwhile, once more. */
+function latest(work) {
+  let running = false, wanted = false;
+  return async () => {
+    wanted = true;
+    if (running) return;
+    running = true;
+    while (wanted) { wanted = false; await work(); }
+    running = false;
+  };
+}
+
+async function reprice(request, state, base, candidates, out, search) {
+  const began = performance.now(), body = { ...changed(request, state), strategies: candidates.map((each) => withoutDevices(each.strategy)) };
+  let items;
+  try { items = (await ask("POST", "/v1/evaluations", body)).items; } catch (problem) { fill(out, problemNote(problem)); return; }
+  out.dataset.ms = (performance.now() - began).toFixed(1);
+  const first = items[0].evaluation, was = candidates[0];
+  const same = state.devices === base.devices && state.seq === base.seq && state.batch === base.batch;
+  fill(out, first ? shown(first, was, state, base) : refused(items[0].problem), others(items, candidates), same ? null : el("div", {}, el("button", { type: "button", id: "search-again", onclick: () => search({ ...request, ...changed(request, state) }) }, "Search for the best plan here")));
+}
+
+function shown(found, was, state, base) {
+  const tokens = found.tokens_per_s_per_device ?? found.samples_per_s_per_device, before = was.tokens_per_s_per_device ?? was.samples_per_s_per_device;
+  const used = found.memory.device_used_bytes / found.memory.capacity_bytes;
+  const bar = el("div", { class: `bar ${used > 1 ? "over" : ""}`, role: "img", "aria-label": `${percent(used, 0)} of the device's memory` }, el("i", { style: { width: `${Math.min(100 * used, 100)}%` } }));
+  const item = (what, value, exact, key, more) => el("div", { class: "figure" }, el("span", { class: "what" }, what), el("span", { class: "value", "data-value": exact, "data-key": `whatif-${key}` }, value), el("span", { class: "more" }, more));
+  const total = tokens * state.devices, totalBefore = before * base.devices;
+  return el(
+    "div", { class: "figures" }, item("Step", seconds(found.step_s), found.step_s, "step", signed(found.step_s / was.step_s - 1)),
+    item("All devices", `${three(total)}/s`, total, "rate", `${signed(total / totalBefore - 1)} ${found.tokens_per_s_per_device === null ? "samples" : "tokens"}`), item("MFU", percent(found.mfu), found.mfu, "mfu", `was ${percent(was.mfu)}`),
+    el("div", { class: "figure" }, el("span", { class: "what" }, "Memory"), el("span", { class: "value", "data-value": found.memory.device_used_bytes, "data-key": "whatif-memory" }, gib(found.memory.device_used_bytes)), bar, el("span", {}, verdict(found.verdict))),
+  );
+}
+
+function refused(problem) {
+  const fault = problem.errors?.[0] ?? {};
+  return el("div", { class: "note warn" }, el("strong", {}, "The engine would refuse this"), el("p", {}, fault.detail ?? problem.detail), fault.allowed?.length ? el("p", {}, `Nearest that works: ${fault.allowed.join("; ")}`) : null);
+}
+
+function others(items, candidates) {
+  const known = items.map((each, index) => ({ ...each, index })).filter((each) => each.evaluation?.fits).sort((a, b) => a.evaluation.step_s - b.evaluation.step_s);
+  if (known.length === 0) return el("p", { class: "small soft" }, "None of the known layouts fits here.");
+  const rows = known.map((each) => [each.index === 0 ? el("strong", {}, "the plan") : `#${each.index + 1}`, layoutText(candidates[each.index].strategy), right(seconds(each.evaluation.step_s), each.evaluation.step_s)]);
+  return el("details", { class: "numbers" }, el("summary", {}, `Fastest known layout here: ${known[0].index === 0 ? "the plan" : `#${known[0].index + 1}`}`), table("Known layouts, priced again", ["", "Layout", { text: "Step", right: true }], rows));
+}

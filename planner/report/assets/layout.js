@@ -1,0 +1,72 @@
+// How the model is cut: which stage holds which layers, and what every axis of the layout does, with its numbers.
+
+import { card, el, numbers, percent, right, seconds, svg, traffic, whole } from "./base.js";
+import { colourVariable, memberColour } from "./palette.js";
+
+/** The card that explains the layout. */
+export function layoutCard(view) {
+  const about = "The layers from the first to the last, coloured by the pipeline stage that holds them. Below, what each way of splitting does in this plan, what it moves and what it costs.";
+  return card("layout", "How the work is split", about, strip(view), el("div", { class: "axes-list" }, sentences(view)), stagesTable(view));
+}
+
+function strip(view) {
+  const { grid, question } = view;
+  const pieces = grid.stages.flatMap((chunks, rank) => chunks.map((chunk) => ({ ...chunk, rank }))).sort((a, b) => a.first - b.first);
+  const width = 1000, height = 74, blocks = Math.max(question.blocks, 1), scale = width / (blocks + 2);
+  const made = svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "strip", role: "img", "aria-label": `${blocks} layers on ${grid.stages.length} stages` });
+  made.append(end(0, scale, "in"), end(width - scale, scale, "out"));
+  for (const piece of pieces) {
+    const x = scale * (1 + piece.first), wide = scale * piece.blocks;
+    if (wide <= 0) continue;
+    const box = svg("rect", { x: x + 0.6, y: 14, width: Math.max(wide - 1.2, 0.5), height: 40, rx: 3, style: { fill: memberColour(piece.rank, grid.stages.length) } });
+    box.append(svg("title", {}, `stage ${piece.rank}: layers ${piece.first} to ${piece.first + piece.blocks - 1}`));
+    made.append(box);
+    if (wide >= 15) made.append(svg("text", { x: x + wide / 2, y: 39, "text-anchor": "middle", "font-size": 15, "font-weight": 700, style: { fill: "#0b0f14" } }, piece.rank));
+  }
+  made.append(svg("text", { x: 2, y: 70, "font-size": 13, style: { fill: "var(--soft)" } }, "embedding"), svg("text", { x: width - 2, y: 70, "text-anchor": "end", "font-size": 13, style: { fill: "var(--soft)" } }, "head and loss"));
+  made.append(svg("text", { x: width / 2, y: 70, "text-anchor": "middle", "font-size": 13, style: { fill: "var(--soft)" } }, `${blocks} layers; the number is the stage`));
+  return made;
+}
+
+function end(x, wide, title) {
+  const box = svg("rect", { x: x + 0.6, y: 14, width: Math.max(wide - 1.2, 2), height: 40, rx: 3, style: { fill: "var(--c8)" } });
+  box.append(svg("title", {}, title));
+  return box;
+}
+
+function sentences(view) {
+  const { evaluation: found, grid, facts, question } = view;
+  const s = found.strategy;
+  const axis = Object.fromEntries(grid.axes.map((each) => [each.axis, each]));
+  const cost = (cause) => `${seconds(found.breakdown_s[cause])} of the step (${percent(found.breakdown_s[cause] / found.step_s)})`;
+  const moved = (key) => traffic(Math.max(...axis[key].sent_bytes, 0));
+  const link = (key) => grid.tiers[axis[key].tier].name;
+  const made = [];
+  if (s.tp > 1) made.push(item("tp", `Tensor parallel ${s.tp}`, `Every matrix is cut into ${s.tp} parts, by columns, then by rows, so that one exchange per pair is enough. ${s.sp ? "Between them the sequence is cut too (sequence parallel)." : ""} Each GPU sends ${moved("tp")} a step over ${link("tp")}; what shows is ${cost("tp_communication")}.`));
+  if (s.cp > 1) made.push(item("cp", `Context parallel ${s.cp}`, `Each sequence of ${whole(question.seq_len)} tokens is cut into ${s.cp} parts; keys and values go round (${s.cp_kind}). Each GPU sends ${moved("cp")} a step over ${link("cp")}; what shows is ${cost("cp_communication")}.`));
+  if (s.pp > 1) made.push(item("pp", `Pipeline ${s.pp}${s.vpp > 1 ? ` with ${s.vpp} chunks each` : ""}`, `${facts.layers_per_stage} layers a stage. ${whole(facts.micro_batches)} micro-batches follow one another, so the idle share of equal stages is (p − 1) / (v m) = ${percent(facts.bubble, 2)}. Stage 0 holds up to ${Number(facts.in_flight_first_stage.toFixed(1))} micro-batches at once. Sends and waiting: ${cost("pp_communication")}, ${seconds(found.breakdown_s.pp_bubble)}.`));
+  if (s.ep > 1) made.push(item("ep", `Expert parallel ${s.ep}`, `The experts are spread over ${s.ep} GPUs; every token travels to its experts and back, forward and backward. Each GPU sends ${moved("ep")} a step over ${link("ep")}; what shows is ${cost("ep_communication")}.`));
+  if (s.dp > 1 || s.zero > 0) made.push(item("dp", `Data parallel ${s.dp}, ZeRO ${s.zero}`, `${dataSentence(s, facts)} Each GPU sends ${moved("dp")} a step over ${link("dp")}; what shows is ${cost("dp_communication")}.`));
+  if (s.recompute !== "none") made.push(item("compute", `Recompute ${s.recompute}`, `Some results of the forward pass are thrown away and computed again in the backward pass: ${seconds(found.recompute_s)} more (${percent(found.recompute_s / found.step_s)}) for less memory.`));
+  return made.length ? made : [item("compute", "One device", "Nothing is split: one device holds and computes everything.")];
+}
+
+function dataSentence(s, facts) {
+  const copies = s.dp > 1 ? `${s.dp} groups train on different sequences and average their gradients.` : "There is one copy of the model; no group repeats it.";
+  const shards = ["Each GPU keeps all optimizer states.", `Optimizer states are cut into ${facts.gradient_shards} shards.`, `Optimizer states and gradients are cut into ${facts.gradient_shards} shards.`, `Weights, gradients and optimizer states are cut into ${facts.gradient_shards} shards and gathered when needed.`];
+  return `${copies} ${shards[s.zero] ?? ""}`;
+}
+
+function item(key, title, text) {
+  return el("div", { class: "axis-card", style: { "border-left-color": colourVariable(key) } }, el("h3", {}, title), el("p", {}, text));
+}
+
+function stagesTable(view) {
+  const rows = view.grid.stages.map((chunks, rank) => {
+    const blocks = chunks.reduce((sum, each) => sum + each.blocks, 0);
+    return [`stage ${rank}`, right(whole(blocks), blocks), view.evaluation.memory.stages[rank].layers.join(", ")];
+  });
+  return numbers("Layers of every stage", ["Stage", { text: "Layers", right: true }, "Which"], rows);
+}
+
+

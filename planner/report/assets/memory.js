@@ -1,0 +1,76 @@
+// Memory of every stage by cause, beside what a device has; one phase of the step at a time.
+
+import { card, el, fill, gib, numbers, right, tabs, themed, words } from "./base.js";
+import { axisStyle, chart, legend, tooltip } from "./charts.js";
+import { colour, decal, MEMORY_CAUSES } from "./palette.js";
+
+const GIB = 1024 ** 3;
+const PHASES = { initialisation: "Building the model", checkpoint_load: "Loading a checkpoint", running: "Forward, loss and backward", optimizer_step: "Optimizer step" };
+
+/** Bytes of every stage by cause: at its own peak, or in one phase. */
+export function memoryRows(evaluation, phase) {
+  return evaluation.memory.stages.map((stage) => {
+    const causes = phase === "peak" ? stage.by_cause : phaseCauses(stage, phase);
+    return { stage: stage.stage, group: stage.group ?? "", causes, total: Object.values(causes).reduce((sum, each) => sum + each, 0), outside: stage.device_used_bytes - stage.allocated_bytes };
+  });
+}
+
+function phaseCauses(stage, phase) {
+  const found = stage.by_phase_cause;
+  return phase === "running" ? found.loss ?? found.backward : found[phase] ?? {}; // a stage peaks in one of the two
+}
+
+/** The card. */
+export function memoryCard(view) {
+  const { evaluation: found } = view;
+  const phases = new Set(["running", ...found.memory.stages.flatMap((stage) => Object.keys(stage.by_phase_cause))]);
+  const options = [["peak", "Peak"], ...Object.entries(PHASES).filter(([key]) => phases.has(key))];
+  const body = el("div", { class: "stack" });
+  const show = (phase) => fill(body, drawn(found, phase), says(found, phase));
+  const about = "What fills each GPU. A stage that comes early in the pipeline holds more micro-batches in flight, so more activations; the line is what the device has.";
+  const made = card("memory", "Memory of every stage", about, el("div", { class: "row" }, tabs("Phase of the step", options, "peak", show)), body);
+  show("peak");
+  return made;
+}
+
+function drawn(found, phase) {
+  const rows = memoryRows(found, phase);
+  const causes = MEMORY_CAUSES.filter((cause) => rows.some((row) => row.causes[cause] > 0));
+  const height = Math.min(Math.max(104 + rows.length * 26, 200), 640);
+  const label = `Memory in ${words(phase)} of ${rows.length} stages, the fullest ${gib(Math.max(...rows.map((row) => row.total)))} of ${gib(found.memory.capacity_bytes)}`;
+  return chart(label, height, () => option(found, rows, causes));
+}
+
+function option(found, rows, causes) {
+  const capacity = found.memory.capacity_bytes / GIB;
+  const names = rows.map((row) => `stage ${row.stage}${row.group ? ` (${row.group})` : ""}`);
+  const bar = (name, values, index, key) => ({
+    name, type: "bar", stack: "memory", data: values, barMaxWidth: 24, barCategoryGap: "22%",
+    itemStyle: { color: colour(key), decal: decal(index), borderColor: themed("--card"), borderWidth: 0.6 },
+  });
+  const series = causes.map((cause, index) => bar(words(cause), rows.map((row) => (row.causes[cause] ?? 0) / GIB), index, cause));
+  series.push(bar("allocator, context", rows.map((row) => row.outside / GIB), 6, "other"));
+  series[0].markLine = {
+    symbol: "none", silent: true, data: [{ xAxis: capacity }], lineStyle: { color: themed("--bad"), width: 2, type: "solid" },
+    label: { formatter: `the device has ${gib(found.memory.capacity_bytes)}`, color: themed("--bad"), fontSize: 12, position: "end", rotate: 0, align: "right", distance: [0, 4] },
+  };
+  return {
+    grid: { left: 8, right: 22, top: 60, bottom: 30, containLabel: true },
+    legend: legend(),
+    tooltip: tooltip((at) => `${at.name}\n${at.seriesName}: ${gib(at.value * GIB)}`),
+    xAxis: { type: "value", name: "GiB", nameLocation: "middle", nameGap: 26, max: (range) => Math.ceil(Math.max(range.max, capacity) * 1.04), ...axisStyle({ axisLabel: { showMaxLabel: false } }) },
+    yAxis: { type: "category", inverse: true, data: names, ...axisStyle({ grid: false }) },
+    series,
+  };
+}
+
+function says(found, phase) {
+  const rows = memoryRows(found, phase);
+  const head = ["Stage", ...MEMORY_CAUSES.map((cause) => ({ text: words(cause), right: true })), { text: "allocated", right: true }, { text: "on the device", right: true }];
+  const lines = rows.map((row) => [
+    `stage ${row.stage}`, ...MEMORY_CAUSES.map((cause) => right(gib(row.causes[cause] ?? 0), row.causes[cause] ?? 0)),
+    right(gib(row.total), row.total), right(gib(row.total + row.outside), row.total + row.outside),
+  ]);
+  const host = found.memory.host_bytes > 0 ? el("p", { class: "soft small" }, `${gib(found.memory.host_bytes)} more of each GPU's states lie in the host's memory.`) : null;
+  return [host, numbers(`Memory by cause, ${words(phase)}`, head, lines)];
+}
