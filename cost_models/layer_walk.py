@@ -22,6 +22,7 @@ from cost_models.operators.base import (
     Tensor,
     padded_vocabulary,
 )
+from cost_models.operators.curves import kernel_curves
 from cost_models.operators.frozen import groups_of, kernels_of, messages_of, saved_of
 from cost_models.operators.narrow import NARROW_SUFFIX
 from cost_models.specs.model import LayerKind
@@ -67,6 +68,7 @@ class LayerWalk:
     idle: frozenset[str] = frozenset()  # operators without a backward, which no recompute runs again
     kernel_ops: tuple[str, ...] = ()  # the operator of each kernel
     message_ops: tuple[str, ...] = ()
+    kernel_curves: tuple[str, ...] = ()  # the measured curve of each kernel
 
 
 def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]) -> LayerWalk:
@@ -80,11 +82,13 @@ def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]
     windows: list[tuple[int, ...]] = []
     kernel_ops: list[str] = []
     message_ops: list[str] = []
+    curves: list[str] = []
     loss: Num = 0.0
     for op in kind.operators:
         start = len(kernels)
         kernels += kernels_of(op, at, style)
         kernel_ops += [op.name] * (len(kernels) - start)
+        curves += kernel_curves(op, kernels[start:])
         again = 0.0 if op.frozen == "whole" else dropped.share_again(op)
         kernel_again += [again] * (len(kernels) - start)
         kernel_waits += [can_wait(op) and k.phase is Phase.WEIGHT_GRADIENT for k in kernels[start:]]
@@ -114,6 +118,7 @@ def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]
         frozenset(op.name for op in kind.operators if op.frozen == "whole"),
         tuple(kernel_ops),
         tuple(message_ops),
+        tuple(curves),
     )
 
 

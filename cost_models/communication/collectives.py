@@ -10,10 +10,10 @@ from cost_models.communication.lines import (
     Lines,
     all_reduce_lines,
     exchange_lines,
-    fastest,
     gather_lines,
     lay_out,
     neighbour_lines,
+    priced,
 )
 from cost_models.communication.network import Network, network_of
 from cost_models.communication.spans import ExpertGroups, Span
@@ -42,8 +42,9 @@ def collective_seconds(
     """
     known = network if isinstance(network, Network) else network_of(network)
     payload = np.asarray(payload_bytes, dtype=float)
-    lines = lines_of(collective, lay_out(span, known), known, fan_out, groups)
-    return fastest(lines, payload)
+    at = lay_out(span, known)
+    lines = lines_of(collective, at, known, fan_out, groups)
+    return priced(lines, payload, at, collective, known)
 
 
 def group_interference(span: Span, network: Network) -> Array:

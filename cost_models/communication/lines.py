@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from cost_models.communication.network import Network
 from cost_models.communication.spans import ExpertGroups, Span, expected_destinations, members_per_domain
+from cost_models.operators.base import Collective
 
 Array = NDArray[np.float64]
 
@@ -142,6 +143,16 @@ def fastest(lines: Lines, payload_bytes: Array) -> Array:
     where = (slice(None), *[np.newaxis] * missing)  # a negative count adds none
     best: Array = (lines.start_s[where] + payload_bytes * lines.s_per_byte[where]).min(axis=0)
     return np.where(payload_bytes > 0.0, best, 0.0)
+
+
+def priced(lines: Lines, payload_bytes: Array, at: Layout, collective: Collective, network: Network) -> Array:
+    """Seconds of one call: the fastest alternative, or as measured where the group stays in the innermost domain."""
+    formula = fastest(lines, payload_bytes)
+    if network.measured is None:
+        return formula
+    inside = ~at.used[1:].any(axis=0)
+    found = network.measured.apply(collective, at.size, payload_bytes, formula)
+    return np.where(inside & (at.size > 1.0), found, formula)
 
 
 def _over(values: NDArray[Any], dims: int) -> NDArray[Any]:

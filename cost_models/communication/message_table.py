@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.communication.collectives import GATHERS, lines_of
-from cost_models.communication.lines import Array, Lines, fastest, lay_out
+from cost_models.communication.lines import Array, Layout, Lines, lay_out, priced
 from cost_models.communication.network import Network
 from cost_models.communication.spans import ExpertGroups, Span
 from cost_models.operators.base import Axis, Collective, Message
@@ -45,11 +45,14 @@ class MessageTable:
     overlap_classes: tuple[str, ...]
 
 
-def stack_messages(messages: Sequence[Message]) -> MessageTable:
-    """Messages whose fields are scalars or arrays over candidates, broadcast into one table."""
+def stack_messages(messages: Sequence[Message], *, apart: bool = False) -> MessageTable:
+    """Messages whose fields are scalars or arrays over candidates, broadcast into one table.
+
+    `apart` keeps reductions from gathers, which measured curves tell apart.
+    """
     shapes = {_shape(field) for one in messages for field in (one.bytes, one.count)}
     batch = np.broadcast_shapes(*shapes)
-    order = sorted(range(len(messages)), key=lambda i: _group_key(messages[i]))
+    order = sorted(range(len(messages)), key=lambda i: _group_key(messages[i], apart))
     moved, count = np.empty((len(messages), *batch)), np.empty((len(messages), *batch))
     for row, position in enumerate(order):
         moved[row], count[row] = messages[position].bytes, messages[position].count
@@ -57,7 +60,7 @@ def stack_messages(messages: Sequence[Message]) -> MessageTable:
         bytes=moved,
         count=count,
         order=np.array(order, dtype=np.intp),
-        groups=_groups([messages[i] for i in order]),
+        groups=_groups([messages[i] for i in order], apart),
         phases=np.array([int(one.phase) for one in messages], dtype=np.intp),
         axes=tuple(one.axis for one in messages),
         overlap_classes=tuple(one.overlap_class for one in messages),
@@ -90,8 +93,22 @@ def message_seconds(
         row = axes.index(group.axis)
         lines = Lines(found[key].start_s[:, row, np.newaxis], found[key].s_per_byte[:, row, np.newaxis])
         payload, count = _widened(table.bytes, group.rows, widen), _widened(table.count, group.rows, widen)
-        seconds[table.order[group.rows]] = fastest(lines, payload) * count
+        each = priced(lines, payload, _axis_of(at, row), group.collective, network)
+        seconds[table.order[group.rows]] = each * count
     return seconds
+
+
+def _axis_of(at: Layout, row: int) -> Layout:
+    """The groups of one mesh axis; its axis stays, of length 1."""
+    part = slice(row, row + 1)
+    return Layout(
+        at.size[part],
+        at.members[:, part],
+        at.inside[:, part],
+        at.used[:, part],
+        at.links[:, part],
+        at.base[:, part],
+    )
 
 
 def _stacked(spans: list[Span], num_dims: int) -> Span:
@@ -111,21 +128,23 @@ def _shape(value: Num) -> tuple[int, ...]:
     return value.shape if isinstance(value, np.ndarray) else ()
 
 
-def _group_key(message: Message) -> tuple[int, int, int]:
-    return _COLLECTIVES.index(_priced_as(message.collective)), _AXES.index(message.axis), message.fan_out
+def _group_key(message: Message, apart: bool) -> tuple[int, int, int]:
+    priced_as = _priced_as(message.collective, apart)
+    return _COLLECTIVES.index(priced_as), _AXES.index(message.axis), message.fan_out
 
 
-def _priced_as(collective: Collective) -> Collective:
-    return Collective.ALL_GATHER if collective in GATHERS else collective
+def _priced_as(collective: Collective, apart: bool) -> Collective:
+    return Collective.ALL_GATHER if collective in GATHERS and not apart else collective
 
 
-def _groups(messages: list[Message]) -> tuple[MessageGroup, ...]:
+def _groups(messages: list[Message], apart: bool) -> tuple[MessageGroup, ...]:
     groups: list[MessageGroup] = []
     start = 0
     for row, message in enumerate(messages):
         last = row + 1 == len(messages)
-        if last or _group_key(messages[row + 1]) != _group_key(message):
+        if last or _group_key(messages[row + 1], apart) != _group_key(message, apart):
             rows = slice(start, row + 1)
-            groups.append(MessageGroup(_priced_as(message.collective), message.axis, message.fan_out, rows))
+            kind = _priced_as(message.collective, apart)
+            groups.append(MessageGroup(kind, message.axis, message.fan_out, rows))
             start = row + 1
     return tuple(groups)

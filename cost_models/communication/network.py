@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from cost_models.communication.measured import MeasuredCollectives, measured_collectives
 from cost_models.errors import BadInput
-from cost_models.profiles import profiles_root
+from cost_models.profiles import measured_profile, profiles_root
 from cost_models.specs.cluster import ClusterSpec, LinkTier
 from cost_models.specs.curves import FabricFile, ProtocolFigures
 from cost_models.specs.device import FigureKind
@@ -50,6 +51,9 @@ class Network:
     noise: float  # of the outermost tier
     interference: Array  # (T,)
     kind: FigureKind
+    measured: MeasuredCollectives | None = (
+        None  # the device's own profile, for groups in the innermost domain
+    )
 
 
 def network_of(cluster: ClusterSpec) -> Network:
@@ -60,6 +64,7 @@ def network_of(cluster: ClusterSpec) -> Network:
     hops = np.array([t.latency_s.value * f.scale.latency.value for t, f in zip(tiers, files, strict=True)])
     inner = files[0].in_switch
     reduces = inner.efficiency.get(cluster.device_of(0).architecture) if inner is not None else None
+    measured = None if cluster.is_mixed else measured_collectives(measured_profile(cluster.device_of(0).name))
     domains = [min(tier.devices_per_domain, cluster.num_devices) for tier in tiers[:-1]]
     ring = np.array([f.ring_efficiency.value for f in files])
     return Network(
@@ -80,9 +85,18 @@ def network_of(cluster: ClusterSpec) -> Network:
         in_switch=reduces.value if reduces is not None else 0.0,
         in_switch_hop_s=float(hops[0]) * inner.hop.value if inner is not None else 0.0,
         noise=files[-1].straggler_noise.value,
-        interference=np.array([f.compute_interference.value for f in files]),
+        interference=_interference(files, measured),
         kind=_weakest([f.kind for f in files]),
+        measured=measured,
     )
+
+
+def _interference(files: list[FabricFile], measured: MeasuredCollectives | None) -> Array:
+    """Of every tier; of the innermost as measured, where it was."""
+    found = np.array([f.compute_interference.value for f in files])
+    if measured is not None and measured.interference is not None:
+        found[0] = measured.interference
+    return found
 
 
 def load_fabric(tier_name: str) -> FabricFile:

@@ -17,9 +17,12 @@ from cost_models.roofline.generations import (
     load_uncertainty,
 )
 from cost_models.roofline.kernel_table import KernelTable, RowGroup, stack_kernels
+from cost_models.roofline.measured import MeasuredKernels, measured_kernels
 from cost_models.roofline.price import (
     gemm_efficiency,
+    group_columns,
     kernel_seconds,
+    measured_curve,
     memory_seconds,
     optimizer_seconds,
     precision_of,
@@ -31,16 +34,20 @@ __all__ = [
     "GemmCurve",
     "Generation",
     "KernelTable",
+    "MeasuredKernels",
     "RowGroup",
     "Scale",
     "Uncertainty",
     "efficiency_from_file",
     "efficiency_of",
     "gemm_efficiency",
+    "group_columns",
     "kernel_seconds",
     "load_efficiency",
     "load_generation",
     "load_uncertainty",
+    "measured_curve",
+    "measured_kernels",
     "memory_seconds",
     "optimizer_seconds",
     "precision_of",

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from cost_models.errors import BadInput, InvalidJob
 from cost_models.profiles import profiles_root
+from cost_models.roofline.measured import MeasuredKernels
 from cost_models.specs.curves import ComputeScale, EfficiencyFile, GemmFigures
 from cost_models.specs.device import FigureKind
 
@@ -78,6 +79,7 @@ class Efficiency:
     scale: Scale
     exchange_s: float = 0.0  # host work and waiting of one exchange of experts' tokens
     sustained: float = 1.0  # share of the boost clock that matrix products keep under the board's power limit
+    measured: MeasuredKernels | None = None  # the device's own profile, before every curve above
 
     def curve(self, precision: str) -> GemmCurve:
         """The GEMM curve of a precision; refuses one that the architecture has none for."""

@@ -10,8 +10,9 @@ from typing import Final
 from pydantic import ValidationError
 
 from cost_models.errors import BadInput
-from cost_models.profiles import profiles_root
+from cost_models.profiles import HOST_DEVICE, measured_profile, profiles_root, this_host
 from cost_models.roofline.efficiency import Efficiency, load_efficiency
+from cost_models.roofline.measured import MeasuredKernels, measured_kernels
 from cost_models.specs.curves import CurveFigure
 from cost_models.specs.device import DeviceSpec
 from cost_models.specs.generations import DeviceFactors, GenerationsFile, UncertaintyFile
@@ -71,9 +72,21 @@ def tuned_generations() -> Mapping[str, bool]:
 
 
 def efficiency_of(device: DeviceSpec, generation: Generation) -> Efficiency:
-    """Curves of a device's architecture under its factors and those of a generation."""
+    """Curves of a device's architecture under its factors and those of a generation, and before them its own profile,
+    where it was measured."""
     factors = device_factors(device.name)
-    return under_factors(load_efficiency(device.architecture), device, factors, generation)
+    fitted = under_factors(load_efficiency(device.architecture), device, factors, generation)
+    measured = kernels_of(device)
+    return fitted if measured is None else replace(fitted, measured=measured)
+
+
+def kernels_of(device: DeviceSpec) -> MeasuredKernels | None:
+    """The measured kernels of a device; a host's for as many processes as share it."""
+    profile = measured_profile(device.name)
+    if profile is None or device.name != HOST_DEVICE:
+        return measured_kernels(profile)
+    cores = this_host().cores
+    return measured_kernels(profile, max(1, round(cores / device.compute_units.value)), cores)
 
 
 def device_factors(name: str) -> tuple[float, float]:

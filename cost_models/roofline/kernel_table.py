@@ -19,12 +19,17 @@ SMALLEST: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """Consecutive rows that one formula prices: one kind, fp32 or not, for attention one direction."""
+    """Consecutive rows that one formula prices: one kind, fp32 or not, for attention one direction.
+
+    Where the device was measured also one curve (`curve`, empty elsewhere) in one phase.
+    """
 
     kind: KernelKind
     fp32: bool
     backward: bool
     rows: slice
+    curve: str = ""
+    phase: Phase = Phase.FORWARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +56,15 @@ class KernelTable:
         return self.flops.shape
 
 
-def stack_kernels(kernels: Sequence[Kernel]) -> KernelTable:
-    """Kernels whose fields are scalars or arrays over candidates, broadcast into one table."""
+def stack_kernels(kernels: Sequence[Kernel], curves: Sequence[str] = ()) -> KernelTable:
+    """Kernels whose fields are scalars or arrays over candidates, broadcast into one table.
+
+    `curves` names the measured curve of each, where the device has a profile.
+    """
+    named = tuple(curves) or ("",) * len(kernels)
+    keys = [_group_key(kernel, curve) for kernel, curve in zip(kernels, named, strict=True)]
     batch = np.broadcast_shapes(*{_shape(getattr(one, field)) for one in kernels for field in _FIELDS})
-    order = sorted(range(len(kernels)), key=lambda i: _group_key(kernels[i]))
+    order = sorted(range(len(kernels)), key=lambda i: keys[i])
     columns = {field: np.empty((len(kernels), *batch)) for field in _FIELDS}
     for row, position in enumerate(order):
         for field, column in columns.items():
@@ -65,7 +75,7 @@ def stack_kernels(kernels: Sequence[Kernel]) -> KernelTable:
         **columns,
         order=np.array(order, dtype=np.intp),
         phases=np.array([int(one.phase) for one in kernels], dtype=np.intp),
-        groups=_groups([kernels[i] for i in order]),
+        groups=_groups([keys[i] for i in order]),
     )
 
 
@@ -73,18 +83,22 @@ def _shape(value: Num) -> tuple[int, ...]:
     return value.shape if isinstance(value, np.ndarray) else ()
 
 
-def _group_key(kernel: Kernel) -> tuple[int, bool, bool]:
+_Key = tuple[int, bool, bool, str, int]
+
+
+def _group_key(kernel: Kernel, curve: str) -> _Key:
     backward = kernel.kind is KernelKind.ATTENTION and kernel.phase is not Phase.FORWARD
-    return _KINDS.index(kernel.kind), kernel.fp32, backward
+    phase = int(kernel.phase) if curve else 0
+    return _KINDS.index(kernel.kind), kernel.fp32, backward, curve, phase
 
 
-def _groups(kernels: list[Kernel]) -> tuple[RowGroup, ...]:
+def _groups(keys: list[_Key]) -> tuple[RowGroup, ...]:
     groups: list[RowGroup] = []
     start = 0
-    for row, kernel in enumerate(kernels):
-        last = row + 1 == len(kernels)
-        if last or _group_key(kernels[row + 1]) != _group_key(kernel):
-            backward = _group_key(kernel)[2]
-            groups.append(RowGroup(kernel.kind, kernel.fp32, backward, slice(start, row + 1)))
+    for row, key in enumerate(keys):
+        if row + 1 == len(keys) or keys[row + 1] != key:
+            kind, fp32, backward, curve, phase = key
+            rows = slice(start, row + 1)
+            groups.append(RowGroup(_KINDS[kind], fp32, backward, rows, curve, Phase(phase)))
             start = row + 1
     return tuple(groups)

@@ -10,8 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.operators.base import KernelKind, Phase
+from cost_models.operators.curves import REST
+from cost_models.profiles.curves import Columns, Curve, columns_of
 from cost_models.roofline.efficiency import Efficiency, GemmCurve
 from cost_models.roofline.kernel_table import SMALLEST, KernelTable, RowGroup
+from cost_models.roofline.measured import ACCUMULATE, COPY, OPTIMIZER, phase_name
 from cost_models.specs.device import DeviceSpec
 from cost_models.specs.job import Precision
 from cost_models.units import Num
@@ -60,11 +63,49 @@ def kernel_seconds(table: KernelTable, device: DeviceSpec, efficiency: Efficienc
     """
     seconds = np.empty(table.shape)
     for group in table.groups:
-        part = _group_seconds(table, group, device, efficiency, precision)
+        part = _measured_seconds(table, group, efficiency, precision)
+        if part is None:
+            part = _group_seconds(table, group, device, efficiency, precision)
         rows = group.rows
         idle = (table.flops[rows] + table.bytes[rows]) * table.count[rows] <= 0.0
         seconds[table.order[rows]] = np.where(idle, 0.0, part)
     return seconds
+
+
+def measured_curve(group: RowGroup, efficiency: Efficiency, precision: str) -> Curve | None:
+    """The measured curve of a group of kernels, None where the device's profile has none (or there is no profile).
+
+    What runs beside the timed kernel of its operator has that kernel's curve.
+    """
+    measured = efficiency.measured
+    if measured is None or not group.curve:
+        return None
+    kind = KernelKind.MEMORY if _is_timed_whole(group) else group.kind
+    used = precision_of(kind, group.fp32, precision)
+    return measured.curve_of(group.curve.removesuffix(REST), kind, phase_name(group.phase), used)
+
+
+def _is_timed_whole(group: RowGroup) -> bool:
+    """Whether the curve is of an operator's whole phase, whatever the kind of this kernel of it."""
+    return group.curve != group.kind.value
+
+
+def group_columns(table: KernelTable, rows: slice) -> Columns:
+    """Sizes of a group's kernels, as curves ask for them."""
+    shape = {name: getattr(table, name)[rows] for name in ("m", "n", "k", "count")}
+    return columns_of(table.flops[rows], table.bytes[rows], shape)
+
+
+def _measured_seconds(
+    table: KernelTable, group: RowGroup, efficiency: Efficiency, precision: str
+) -> Array | None:
+    """Seconds of a group's rows from the device's own profile, None where it says nothing of them."""
+    curve, measured = measured_curve(group, efficiency, precision), efficiency.measured
+    if curve is None or measured is None:
+        return None
+    if group.curve.endswith(REST):
+        return np.zeros_like(table.flops[group.rows])
+    return measured.seconds(curve, group_columns(table, group.rows))
 
 
 def gemm_efficiency(
@@ -95,6 +136,9 @@ def optimizer_seconds(
     gradients.
     """
     moved = np.asarray(elements * bytes_per_element, dtype=float)
+    stepped = _traffic_seconds(moved, efficiency, (OPTIMIZER,))
+    if stepped is not None:
+        return stepped
     rate = device.memory_bytes_per_s.value * min(1.0, efficiency.optimizer * efficiency.scale.memory)
     busy = (moved + efficiency.half_bytes) / rate + efficiency.kernel_s
     return np.where(moved > 0.0, busy, 0.0)
@@ -102,8 +146,22 @@ def optimizer_seconds(
 
 def memory_seconds(moved: Num, device: DeviceSpec, efficiency: Efficiency) -> Array:
     """Seconds of traffic without a kernel of its own, as of passes fused over many tensors."""
+    copied = _traffic_seconds(np.asarray(moved, dtype=float), efficiency, (ACCUMULATE, COPY))
+    if copied is not None:
+        return copied
     rate = device.memory_bytes_per_s.value * min(1.0, efficiency.memory * efficiency.scale.memory)
     return np.asarray(moved, dtype=float) / rate
+
+
+def _traffic_seconds(moved: Array, efficiency: Efficiency, names: tuple[str, ...]) -> Array | None:
+    """Seconds of bytes by the first curve of a profile among `names`, None where it has none; 0 for no bytes."""
+    measured = efficiency.measured
+    if measured is None:
+        return None
+    found = [curve for name in names for curve in [measured.traffic_of(name)] if curve is not None]
+    if not found:
+        return None
+    return np.where(moved > 0.0, measured.seconds(found[0], {"bytes": moved}), 0.0)
 
 
 def precision_of(kind: KernelKind, fp32: bool, precision: str) -> str:
