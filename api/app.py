@@ -1,20 +1,27 @@
 """The application, made by a factory from its settings."""
 
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from api import page
 from api.asking import Accuracy, Asking
 from api.errors import CODES, Problem, problem_of_bad_input, problem_of_validation, problem_response
 from api.guard import Guard
-from api.routes import catalog, checks, evaluations, health, plans, questions
+from api.jobs import Jobs
+from api.routes import catalog, checks, evaluations, events, health, plans, questions
 from api.schemas import ProblemBody
 from api.settings import Settings
-from api.store import Database, PlanStore
+from api.store import Database
+from api.store.plans import Plans
+from api.store.watch import Watch
 from api.work import Work
 from cost_models.errors import BadInput
 from planner.version import planner_version
@@ -40,14 +47,18 @@ def create_app(settings: Settings) -> FastAPI:
         version=planner_version(),
         docs_url=None,  # their pages load scripts from elsewhere
         redoc_url=None,
+        lifespan=_lifespan,
     )
     app.state.settings = settings
     app.state.database = Database(settings.database, settings.data_dir)
-    app.state.store = PlanStore(settings.max_plans, settings.max_plan_bytes)
+    app.state.plans = Plans(app.state.database, settings.max_queued)
+    app.state.watch = Watch(app.state.database)
+    cores = threading.BoundedSemaphore(settings.num_searches)
+    app.state.jobs = Jobs(settings, app.state.database, app.state.watch.tell, cores)
     app.state.work = Work(settings)
-    app.state.asking = Asking(settings)
+    app.state.asking = Asking(settings, cores)
     app.state.accuracy = Accuracy(app.state.asking)
-    for module in (plans, evaluations, checks, questions, catalog):
+    for module in (plans, events, evaluations, checks, questions, catalog):
         app.include_router(module.router, responses=RESPONSES)
     app.include_router(health.router)
     app.include_router(page.files_router)
@@ -57,6 +68,18 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_middleware(Guard, settings=settings)
     return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """A server searches from its start; any application gives back its searches and closes its files at its end."""
+    jobs: Jobs = app.state.jobs
+    if app.state.settings.starts_jobs:
+        jobs.start_soon()
+    yield
+    app.state.watch.close()
+    await run_in_threadpool(jobs.stop)
+    app.state.database.close()
 
 
 async def _on_validation_error(request: Request, error: Exception) -> Response:

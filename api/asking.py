@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -21,8 +22,8 @@ ACCURACY_S: Final = 120.0
 class Asking:
     """Runs questions in processes; each ends with its request."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._gate = Gate(settings.num_searches, settings.max_waiting)
+    def __init__(self, settings: Settings, cores: threading.Semaphore) -> None:
+        self._gate = Gate(settings.num_searches, settings.max_waiting, cores)
 
     async def ask(
         self, kind: str, request: Mapping[str, Any], stored: Mapping[str, Any] | None, max_seconds: float

@@ -5,8 +5,11 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from api.asking import Accuracy, Asking
+from api.jobs import Jobs
 from api.settings import Settings
-from api.store import Database, PlanStore
+from api.store import Database
+from api.store.plans import Plans
+from api.store.watch import Watch
 from api.work import Work
 
 
@@ -16,10 +19,22 @@ def get_settings(request: Request) -> Settings:
     return settings
 
 
-def get_store(request: Request) -> PlanStore:
-    """The plans of this server."""
-    store: PlanStore = request.app.state.store
-    return store
+def get_plans(request: Request) -> Plans:
+    """The plans of this server; its calls block, so use them in a thread."""
+    plans: Plans = request.app.state.plans
+    return plans
+
+
+def get_jobs(request: Request) -> Jobs:
+    """The searches of this server; its calls block."""
+    jobs: Jobs = request.app.state.jobs
+    return jobs
+
+
+def get_watch(request: Request) -> Watch:
+    """Who waits for plans of this server."""
+    watch: Watch = request.app.state.watch
+    return watch
 
 
 def get_database(request: Request) -> Database:
@@ -48,7 +63,10 @@ def get_accuracy(request: Request) -> Accuracy:
 
 DatabaseDep = Annotated[Database, Depends(get_database)]
 SettingsDep = Annotated[Settings, Depends(get_settings)]
-StoreDep = Annotated[PlanStore, Depends(get_store)]
+PlansDep = Annotated[Plans, Depends(get_plans)]
+StoreDep = Annotated[Plans, Depends(get_plans)]
+JobsDep = Annotated[Jobs, Depends(get_jobs)]
+WatchDep = Annotated[Watch, Depends(get_watch)]
 WorkDep = Annotated[Work, Depends(get_work)]
 AskingDep = Annotated[Asking, Depends(get_asking)]
 AccuracyDep = Annotated[Accuracy, Depends(get_accuracy)]

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictStr
 
 from cost_models.specs.base import Frozen
+from planner.request import Name
 
 StrategyText = Annotated[StrictStr, Field(min_length=1, max_length=10_000)]
 StrategyInput = StrategyText | Annotated[dict[str, object], Field(max_length=64)]
@@ -39,6 +40,20 @@ class PlanBody(Frozen):
     ended_at: str | None
     made_with: dict[str, Any]
     links: dict[str, str]
+
+
+class PlanPatch(Frozen):
+    """What of a plan can be changed; a key that is absent stays, a null name is no name."""
+
+    name: Name | None = None
+    tags: Annotated[tuple[Name, ...], Field(max_length=32)] = ()
+
+
+class PlansBody(Frozen):
+    """A page of plans; `next_cursor` is null on the last."""
+
+    items: list[PlanBody]
+    next_cursor: str | None
 
 
 class FaultBody(Frozen):

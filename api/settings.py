@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -10,6 +11,9 @@ from pydantic import Field
 from cost_models.specs.base import Frozen
 
 MIB: Final = 1024**2
+GIB: Final = 1024**3
+JOB_VERSION: Final = "1"
+"""Rises when the entry of a plan in the queue means something else than before, not with every release."""
 
 
 class Settings(Frozen):
@@ -22,15 +26,37 @@ class Settings(Frozen):
     """URL of the database; without it a SQLite file in `data_dir`."""
     data_dir: Path | None = None
     """Folder of the server's files; without it one that goes with the application."""
+    starts_jobs: bool = False
+    """Whether plans are searched from the start on (a server), or from the first one asked for."""
     max_body_bytes: Annotated[int, Field(ge=1)] = 8 * MIB
     max_search_s: Annotated[float, Field(gt=0)] = 600.0
     search_grace_s: Annotated[float, Field(gt=0)] = 60.0
     """How long a search may overrun its own limit before its process is ended."""
+    worker_command: tuple[str, ...] = (sys.executable, "-P", "-m", "planner.worker")
+    """The search process; -P: the folder that the server was started in is no place for modules."""
+    worker_memory_bytes: Annotated[int, Field(ge=1)] = 8 * GIB
+    worker_nice: Annotated[int, Field(ge=0, le=19)] = 10
+    job_version: Annotated[str, Field(pattern=r"^[0-9A-Za-z._-]{1,64}$")] = JOB_VERSION
+    """Servers of one job version take each other's queued plans; see docs/service.md on upgrades."""
+    max_queued: Annotated[int, Field(ge=0)] = 100
+    drain_s: Annotated[float, Field(ge=0)] = 10.0
+    """How long running searches may take to end when the server stops, before they go back into the queue."""
+    keep_days: Annotated[float, Field(gt=0)] = 90.0
+    max_stored_bytes: Annotated[int, Field(ge=0)] = 10 * GIB
     num_searches: Annotated[int, Field(ge=1)] = Field(default_factory=lambda: os.cpu_count() or 1)
     num_evaluations: Annotated[int, Field(ge=1)] = 2
     max_waiting: Annotated[int, Field(ge=0)] = 16
-    max_plans: Annotated[int, Field(ge=1)] = 1000
-    max_plan_bytes: Annotated[int, Field(ge=1)] = 256 * MIB
+
+    @property
+    def worker_address_bytes(self) -> int:
+        """Backstop behind the watched memory: threads and mappings make the address space about twice as large."""
+        return 2 * self.worker_memory_bytes + 4 * GIB
+
+    @property
+    def worker_arguments(self) -> tuple[str, ...]:
+        """The command with its limits."""
+        limits = ("--address-bytes", str(self.worker_address_bytes), "--nice", str(self.worker_nice))
+        return (*self.worker_command, *limits)
 
     @property
     def needs_key(self) -> bool:

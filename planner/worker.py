@@ -2,14 +2,17 @@
 
 Standard input: one line with a PlanRequest; then it stays open. Its end means that whoever asked is gone, and
 the process ends at once. Standard output: lines `{"progress": …}` and, last, `{"document": …}` (the plan
-document) or `{"problem": {code, detail, pointer, allowed, violations}}`.
+document) or `{"problem": {code, detail, pointer, allowed, violations}}`. Options: `--address-bytes`, `--nice`.
 """
 
+import argparse
 import json
 import os
+import resource
 import sys
 import threading
 import traceback
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 from pydantic import ValidationError
@@ -22,15 +25,28 @@ from planner.search_request import check_search
 from planner.situation import resolve
 
 INTERNAL_ERROR = "internal_error"
+MEMORY_LIMIT = "memory_limit"
 
 
 def main() -> None:
     """Answer the request on standard input."""
+    _limit(sys.argv[1:])
     # Whatever a library prints must not end up between the JSON lines.
     answers, sys.stdout = sys.stdout, sys.stderr
     line = sys.stdin.readline()
     threading.Thread(target=_end_with_input, daemon=True).start()
     _write(answers, _answer(line, answers))
+
+
+def _limit(arguments: Sequence[str]) -> None:
+    """Give way to others, and keep to the address space stated (the backstop behind whoever watches the memory)."""
+    options = argparse.ArgumentParser(prog="planner.worker")
+    options.add_argument("--address-bytes", type=int, help="most address space")
+    options.add_argument("--nice", type=int, default=0, help="added to the niceness")
+    given = options.parse_args(arguments)
+    os.nice(given.nice)
+    if given.address_bytes:
+        resource.setrlimit(resource.RLIMIT_AS, (given.address_bytes, given.address_bytes))
 
 
 def problem_of(error: BadInput) -> dict[str, object]:
@@ -64,10 +80,18 @@ def _answer(line: str, answers: TextIO) -> dict[str, object]:
         return {"problem": problem_of(error)}
     except ValidationError as error:
         return {"problem": problem_of(BadInput(f"{error.error_count()} keys of the request are wrong"))}
+    except MemoryError:
+        return {
+            "problem": _problem(MEMORY_LIMIT, "the search ran out of memory; pin an axis or give it more")
+        }
     except Exception as error:
         traceback.print_exc(file=sys.stderr)
         detail = f"{type(error).__name__} in the search; this is a bug of the planner"
-        return {"problem": {"code": INTERNAL_ERROR, "detail": detail, "pointer": "", "allowed": []}}
+        return {"problem": _problem(INTERNAL_ERROR, detail)}
+
+
+def _problem(code: str, detail: str) -> dict[str, object]:
+    return {"code": code, "detail": detail, "pointer": "", "allowed": []}
 
 
 def _progress(progress: Progress) -> dict[str, Any]:

@@ -1,6 +1,9 @@
 """Is the process alive, and does it take requests?"""
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
+
+from api.deps import JobsDep
+from api.errors import Problem
 
 router = APIRouter(tags=["health"])
 
@@ -12,6 +15,11 @@ async def healthz() -> dict[str, str]:
 
 
 @router.get("/readyz")
-async def readyz() -> dict[str, str]:
-    """The server takes requests; this version has nothing to wait for once it answers."""
+async def readyz(request: Request, jobs: JobsDep) -> dict[str, str]:
+    """The server takes requests: 503 while it migrates its database, without one, and while it stops."""
+    if jobs.is_draining:
+        raise Problem(503, "not_ready", "the server is stopping", headers={"Retry-After": "5"})
+    if request.app.state.settings.starts_jobs and not jobs.is_running:
+        reason = jobs.refusal or "the server is starting: its database is migrated or cannot be reached"
+        raise Problem(503, "not_ready", reason, headers={"Retry-After": "5"})
     return {"status": "ready"}

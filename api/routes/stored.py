@@ -14,7 +14,7 @@ async def stored_document(store: StoreDep, plan_id: str | None) -> Mapping[str, 
     """The Plan body of an id, None without one; raises Problem 404, or 409 where the plan has no result."""
     if plan_id is None:
         return None
-    found = stored_plan(store, plan_id).envelope
+    found = await stored_plan(store, plan_id)
     if found["state"] != SUCCEEDED:
         detail = f"the plan is {found['state']}; wait until it has succeeded"
         raise Problem(409, "illegal_transition", detail, [Fault("/plan_id", "illegal_transition", detail)])

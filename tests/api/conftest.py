@@ -1,6 +1,9 @@
 """A server's application and a client of it."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from api.app import create_app
 from api.settings import Settings
 
 BASE_URL = "http://127.0.0.1:8000"
+FAKE_WORKER = Path(__file__).with_name("fake_worker.py")
 
 JOB = {"seq_len": 2048, "global_batch": 32}
 QUESTION: dict[str, Any] = {
@@ -33,7 +37,30 @@ def app() -> FastAPI:
 
 
 @pytest.fixture
-def client(app: FastAPI) -> Iterator[TestClient]:
-    """A client on this machine."""
-    with TestClient(app, base_url=BASE_URL) as client:
+def client(app: FastAPI) -> TestClient:
+    """A client on this machine, of an application that is neither started nor stopped."""
+    return TestClient(app, base_url=BASE_URL)
+
+
+Serve = Callable[..., AbstractContextManager[TestClient]]
+
+
+@pytest.fixture(scope="session")
+def serve() -> Serve:
+    """A server whose searches are told by a story of tests/api/fake_worker.py; further settings as keywords."""
+
+    @contextmanager
+    def serving(story: str = "answer", **settings: Any) -> Iterator[TestClient]:
+        command = (sys.executable, "-S", "-E", str(FAKE_WORKER), story)
+        given = {"worker_command": command, "drain_s": 0.0, "worker_nice": 0, **settings}
+        with TestClient(create_app(Settings(**given)), base_url=BASE_URL) as client:
+            yield client
+
+    return serving
+
+
+@pytest.fixture(scope="module")
+def answering(serve: Serve) -> Iterator[TestClient]:
+    """One server for a file's tests, whose searches answer at once."""
+    with serve("answer") as client:
         yield client
