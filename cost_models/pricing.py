@@ -221,7 +221,9 @@ class Pricer:
     def _kernel_seconds(self, walks: list[LayerWalk], points: MeshBatch) -> Array:
         kernels = [k for walk in walks for k in walk.kernels]
         precision = self.job.precision.value
-        seconds = kernel_seconds(stack_kernels(kernels), self.cluster.device, self._curves(), precision)
+        curves = [name for walk in walks for name in walk.kernel_curves] if self.efficiency.measured else []
+        table = stack_kernels(kernels, curves)
+        seconds = kernel_seconds(table, self.cluster.device, self._curves(), precision)
         return np.broadcast_to(seconds.reshape(len(kernels), -1), (len(kernels), points.size))
 
     def _curves(self) -> Efficiency:
@@ -237,7 +239,8 @@ class Pricer:
             return np.zeros((0, points.size))
         spans = {axis: points.span(axis) for axis in Axis}
         groups = expert_groups(op for kind in self.model.kinds.values() for op in kind.operators)
-        seconds = message_seconds(stack_messages(messages), spans, self.network, groups)
+        table = stack_messages(messages, apart=self.network.measured is not None)
+        seconds = message_seconds(table, spans, self.network, groups)
         return np.broadcast_to(seconds.reshape(len(messages), -1), (len(messages), points.size))
 
     def walk(self, layer: RowLayer, points: MeshBatch, style: Style) -> LayerWalk:
