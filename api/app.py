@@ -16,6 +16,8 @@ from api.asking import Accuracy, Asking
 from api.errors import CODES, Problem, problem_of_bad_input, problem_of_validation, problem_response
 from api.guard import Guard
 from api.jobs import Jobs
+from api.keyring import KeyRing
+from api.metrics import Metrics
 from api.routes import catalog, checks, evaluations, events, health, plans, questions
 from api.schemas import ProblemBody
 from api.settings import Settings
@@ -51,6 +53,8 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.settings = settings
     app.state.database = Database(settings.database, settings.data_dir)
+    app.state.keyring = KeyRing(settings, app.state.database)
+    app.state.metrics = Metrics()
     app.state.plans = Plans(app.state.database, settings.max_queued)
     app.state.watch = Watch(app.state.database)
     cores = threading.BoundedSemaphore(settings.num_searches)
@@ -66,7 +70,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _on_validation_error)
     app.add_exception_handler(BadInput, _on_bad_input)
     app.add_exception_handler(HTTPException, _on_http_error)
-    app.add_middleware(Guard, settings=settings)
+    app.add_middleware(Guard, settings=settings, keyring=app.state.keyring, metrics=app.state.metrics)
     return app
 
 

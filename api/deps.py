@@ -6,6 +6,7 @@ from fastapi import Depends, Request
 
 from api.asking import Accuracy, Asking
 from api.jobs import Jobs
+from api.keys import Caller
 from api.settings import Settings
 from api.store import Database
 from api.store.plans import Plans
@@ -61,6 +62,12 @@ def get_accuracy(request: Request) -> Accuracy:
     return accuracy
 
 
+def get_caller(request: Request) -> Caller:
+    """Who asks."""
+    caller: Caller = request.scope["state"]["caller"]
+    return caller
+
+
 DatabaseDep = Annotated[Database, Depends(get_database)]
 SettingsDep = Annotated[Settings, Depends(get_settings)]
 PlansDep = Annotated[Plans, Depends(get_plans)]
@@ -70,3 +77,4 @@ WatchDep = Annotated[Watch, Depends(get_watch)]
 WorkDep = Annotated[Work, Depends(get_work)]
 AskingDep = Annotated[Asking, Depends(get_asking)]
 AccuracyDep = Annotated[Accuracy, Depends(get_accuracy)]
+CallerDep = Annotated[Caller, Depends(get_caller)]

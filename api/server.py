@@ -44,7 +44,7 @@ def command(host: str, port: int, key_file: Path | None) -> None:
 
     from api.app import create_app
 
-    app = create_app(Settings(host=host, port=port, key_sha256=keys))
+    app = create_app(Settings(host=host, port=port, file_keys=keys))
     uvicorn.run(app, host=host, port=port, server_header=False, timeout_graceful_shutdown=5)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from api.keys import FileKey
 from cost_models.specs.base import Frozen
 
 MIB: Final = 1024**2
@@ -17,11 +18,11 @@ JOB_VERSION: Final = "1"
 
 
 class Settings(Frozen):
-    """Address, keys and limits of a server; `key_sha256` holds the SHA-256 of every accepted bearer key."""
+    """Address, keys and limits of a server; keys of the database are beside those of the key file."""
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65_535)] = 8000
-    key_sha256: tuple[str, ...] = ()
+    file_keys: tuple[FileKey, ...] = ()
     database: str | None = None
     """URL of the database; without it a SQLite file in `data_dir`."""
     data_dir: Path | None = None
@@ -46,6 +47,8 @@ class Settings(Frozen):
     num_searches: Annotated[int, Field(ge=1)] = Field(default_factory=lambda: os.cpu_count() or 1)
     num_evaluations: Annotated[int, Field(ge=1)] = 2
     max_waiting: Annotated[int, Field(ge=0)] = 16
+    max_per_key: Annotated[int, Field(ge=1)] = 64
+    """Requests of one key that compute or change something at once."""
 
     @property
     def worker_address_bytes(self) -> int:
@@ -60,8 +63,8 @@ class Settings(Frozen):
 
     @property
     def needs_key(self) -> bool:
-        """Whether requests carry a bearer key."""
-        return bool(self.key_sha256)
+        """Whether requests carry a bearer key, whatever the database holds."""
+        return bool(self.file_keys) or not is_loopback(self.host)
 
 
 def is_loopback(host: str) -> bool:

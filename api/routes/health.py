@@ -1,6 +1,7 @@
 """Is the process alive, and does it take requests?"""
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
+from starlette.concurrency import run_in_threadpool
 
 from api.deps import JobsDep
 from api.errors import Problem
@@ -23,3 +24,10 @@ async def readyz(request: Request, jobs: JobsDep) -> dict[str, str]:
         reason = jobs.refusal or "the server is starting: its database is migrated or cannot be reached"
         raise Problem(503, "not_ready", reason, headers={"Retry-After": "5"})
     return {"status": "ready"}
+
+
+@router.get("/metrics", response_class=Response)
+async def metrics(request: Request) -> Response:
+    """Counts for Prometheus; who may read plans may read them."""
+    text = await run_in_threadpool(request.app.state.metrics.text)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
