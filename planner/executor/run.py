@@ -19,9 +19,13 @@ from planner.executor.verification import COMPARABLE, Verification, verification
 from planner.plan_file import PlanFile
 
 OnEvent = Callable[[Event], None]
+Start = Callable[[RunOrder, Path], None]
+"""Runs an order in a folder to its end; raises RunFailed. None stands for the processes of this machine."""
 
 FOLDER_PREFIX: Final = "planner-run-"
 ORDER_FILE: Final = "order.json"
+SUBMITTED_FILE: Final = "job.json"
+"""Left in a run's folder by a launcher beyond this machine."""
 
 
 def run_plan(plan: PlanFile, options: RunOptions, on_event: OnEvent | None = None) -> RunReport:
@@ -34,9 +38,9 @@ def run_plan(plan: PlanFile, options: RunOptions, on_event: OnEvent | None = Non
     return run_order(order_of_plan(plan, options), on_event)
 
 
-def run_order(order: RunOrder, on_event: OnEvent | None = None) -> RunReport:
-    """As `run_plan`, for an order put together by the caller."""
-    events = _launch(order, on_event)
+def run_order(order: RunOrder, on_event: OnEvent | None = None, start: Start | None = None) -> RunReport:
+    """As `run_plan`, for an order put together by the caller; `start` runs it elsewhere."""
+    events = _launch(order, on_event, start)
     attempt = max(event.get("attempt", 0) for event in events)
     own = [event for event in events if event.get("attempt", 0) == attempt]
     steps = tuple(step_of_event(event) for event in own if event["event"] == "step")
@@ -44,26 +48,33 @@ def run_order(order: RunOrder, on_event: OnEvent | None = None) -> RunReport:
     return RunReport(order, steps, evaluate(order.situation, order.strategy), end, attempt + 1)
 
 
-def verify_order(order: RunOrder, on_event: OnEvent | None = None) -> Verification:
+def verify_order(
+    order: RunOrder, on_event: OnEvent | None = None, start: Start | None = None
+) -> Verification:
     """Hold the order's layout, on a small twin of its model, against one process."""
     checked = order.options.model_copy(update=COMPARABLE)
-    events = _launch(RunOrder(order.situation, order.strategy, checked), on_event)
+    events = _launch(RunOrder(order.situation, order.strategy, checked), on_event, start)
     return verification_of_event(next(event for event in events if event["event"] == "verified"))
 
 
-def _launch(order: RunOrder, on_event: OnEvent | None) -> Sequence[Event]:
+def _launch(order: RunOrder, on_event: OnEvent | None, start: Start | None) -> Sequence[Event]:
     """All events of the run."""
-    check_run(order)
-    from planner.executor.launch import launch_local
-
-    with _run_folder(order.options.log_dir) as folder:
-        order_path = folder / ORDER_FILE
-        order.write(order_path)
-        with EventReader(folder, on_event) as reader:
-            launch_local(order, order_path, folder)
+    begin = start or _start_here
+    if start is None:
+        check_run(order)
+    with _run_folder(order.options.log_dir) as folder, EventReader(folder, on_event) as reader:
+        begin(order, folder)
     if not any(event["event"] in ("end", "verified") for event in reader.events):
         raise RunFailed(0, 0, "the workers ended without a report")
     return reader.events
+
+
+def _start_here(order: RunOrder, folder: Path) -> None:
+    from planner.executor.launch import launch_local
+
+    order_path = folder / ORDER_FILE
+    order.write(order_path)
+    launch_local(order, order_path, folder)
 
 
 @contextmanager
@@ -84,10 +95,14 @@ def _run_folder(log_dir: str) -> Iterator[Path]:
 
 
 def _users_folder(folder: Path) -> Path:
-    """The folder made where it is missing, without the events of a run before; raises BadInput if that fails."""
+    """The folder made where it is missing, without the events of a run before; raises BadInput if that fails.
+
+    Those of a job that was submitted from it stay: it is followed again.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / EVENTS_FILE).unlink(missing_ok=True)
+        if not (folder / SUBMITTED_FILE).exists():
+            (folder / EVENTS_FILE).unlink(missing_ok=True)
         (folder / EVENTS_FILE).touch()
     except OSError as error:
         raise BadInput(

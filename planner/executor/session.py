@@ -21,7 +21,7 @@ from planner.executor.step import StepResult, Trainer
 from planner.executor.timeouts import set_timeouts, start_timeout_s, step_timeout_s
 from planner.executor.torch_names import GATHER
 from planner.executor.verify import compare_with_one_process
-from planner.executor.worker import LAUNCHER_PID
+from planner.executor.worker import LAUNCHER_PID, REQUEUES
 
 
 def train(order: RunOrder, run_dir: Path) -> None:
@@ -99,8 +99,10 @@ def tell(writer: EventWriter | None, event: Event) -> None:
 
 
 def attempt() -> int:
-    """How often the elastic agent has restarted the workers."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    """How often the workers were started before: by the elastic agent, or with the whole job by its launcher."""
+    within_job = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    most_in_job = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
+    return within_job + int(os.environ.get(REQUEUES) or "0") * (most_in_job + 1)
 
 
 def describe(device: torch.device) -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Final
 
 LAUNCHER_PID: Final = "PLANNER_LAUNCHER_PID"
+REQUEUES: Final = "PLANNER_REQUEUES"
+"""How often a launcher beyond this machine has started the whole job anew."""
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 

@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import click
 
 from cost_models.errors import BadInput
 from planner.cli.answer import NO, YES, Answer
+from planner.cli.launching import check_launch_options, dry_answer, is_launched, launch_exported, launch_order
 from planner.cli.options import json_option, progress_option, request_options, stacked, strategy_option
 from planner.cli.question import (
     Question,
@@ -22,10 +24,14 @@ from planner.cli.question import (
 from planner.cli.types import Number, OneOf, WholeNumber
 
 if TYPE_CHECKING:
+    from cost_models.specs.strategy import StrategyRequest
     from planner.errors import RunFailed
     from planner.executor.request import RunOptions, RunOrder
+    from planner.executor.run import Start
+    from planner.formats.export import PlannedRun
+    from planner.situation import Situation
 
-LAUNCHERS = ("local",)
+LAUNCHERS = ("local", "slurm", "kubernetes")
 MAX_COUNT = 2**31 - 1
 OPTION_KEYS = (
     "steps",
@@ -49,6 +55,15 @@ DATA_HELP = (
 
 _RUN = (
     click.option("--launcher", type=OneOf(LAUNCHERS), default="local", help="Where it runs; default local."),
+    click.option(
+        "--launch",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="What the launcher is told (partition, time, image, namespace …); repeatable.",
+    ),
+    click.option("--name", metavar="NAME", help="Of the job; one of this name that is there is followed."),
+    click.option("--detach", is_flag=True, help="Submit the job and return."),
+    click.option("--script", metavar="FILE", help="A script of `planner export` to start instead."),
     click.option("--steps", type=WholeNumber(1, 1_000_000_000), help="Optimizer steps; default 10."),
     click.option("--verify", is_flag=True, help="Hold the layout against one process, on a small twin."),
     click.option("--profile", is_flag=True, help="Write a trace per rank for Perfetto into --log-dir."),
@@ -70,7 +85,7 @@ _RUN = (
         "--warmup-steps", type=WholeNumber(0, 1_000_000_000), help="Steps to the full rate; default 0."
     ),
     click.option(
-        "--nproc", type=WholeNumber(1, 100_000), help="Processes on each node of a dry run's script."
+        "--nproc", type=WholeNumber(1, 100_000), help="Processes on each node; not for a run on this machine."
     ),
     click.option("--log-dir", metavar="DIR", help="Keep logs, events and traces here."),
     click.option("--restarts", type=WholeNumber(0, 1000), help="Restarts after a failed rank; default 0."),
@@ -96,28 +111,59 @@ def command(**given: Any) -> Answer:
     --verify finds a difference.
     """
     _check_combination(given)
+    check_launch_options(given)
     if str(Path.cwd()) not in sys.path:  # where a factory or a data function lies, as for `python -m`
         sys.path.append(str(Path.cwd()))
-    order = _order_of(given)
-    if given["dry_run"]:
-        return _dry_run(order, given)
     from planner.errors import RunFailed
 
+    situation, strategy = _question_of(given)
     try:
-        return _verify(order, given) if given["verify"] else _train(order, given)
+        if given["script"] or _has_own_script(situation, given):
+            return launch_exported(_planned(situation, strategy), given)
+        return _run(situation, strategy, given)
     except RunFailed as failure:
         return _failed(failure, given["as_json"])
 
 
-def _order_of(given: Mapping[str, Any]) -> "RunOrder":
+def _run(situation: "Situation", strategy: "StrategyRequest", given: Mapping[str, Any]) -> Answer:
+    """The executor's own run, on this machine or through a launcher."""
+    from planner.executor.request import order_of
+
+    order = order_of(situation, strategy, _options_of(given))
+    if not is_launched(given):
+        if given["dry_run"]:
+            return _dry_run(order, given)
+        return _verify(order, given) if given["verify"] else _train(order, given)
+    launched = launch_order(order, given)
+    if isinstance(launched, Answer):
+        return launched
+    from planner.executor.remote import start_remote
+
+    remote, folder = launched
+    options = order.options.model_copy(update={"log_dir": str(folder)})
+    order, start = replace(order, options=options), start_remote(remote)
+    return _verify(order, given, start) if given["verify"] else _train(order, given, start)
+
+
+def _question_of(given: Mapping[str, Any]) -> "tuple[Situation, StrategyRequest]":
     base = question_from_file(given["source"]) if given["source"] else Question()
     question = question_from_options(given).over(base)
     strategy = strategy_of(question)
-    situation = situation_of(question)
+    return situation_of(question), strategy
 
-    from planner.executor.request import order_of
 
-    return order_of(situation, strategy, _options_of(given))
+def _has_own_script(situation: "Situation", given: Mapping[str, Any]) -> bool:
+    """Whether the plan's engine is started by a script of its own, which knows none of the executor's options."""
+    from planner.executor.launch.exported import PACKAGES
+
+    return situation.job.engine in PACKAGES and not given["verify"]
+
+
+def _planned(situation: "Situation", strategy: "StrategyRequest") -> "PlannedRun":
+    from planner.evaluation import Context, complete_legal
+    from planner.formats.export import PlannedRun
+
+    return PlannedRun(situation, complete_legal(Context.of(situation), strategy))
 
 
 def _options_of(given: Mapping[str, Any]) -> "RunOptions":
@@ -134,7 +180,7 @@ def _options_of(given: Mapping[str, Any]) -> "RunOptions":
 def _check_combination(given: Mapping[str, Any]) -> None:
     if given["dry_run"] != bool(given["output"]):
         raise BadInput("--dry-run and -o DIR belong together; give both, or neither to run")
-    if given["nproc"] and not given["dry_run"]:
+    if given["nproc"] and not given["dry_run"] and not is_launched(given):
         raise BadInput("--nproc is for --dry-run; a run here starts one process for each device of the plan")
     if given["no_clip"] and given["max_norm"] is not None:
         raise BadInput("--no-clip and --max-norm contradict each other; give one of them")
@@ -146,19 +192,14 @@ def _dry_run(order: "RunOrder", given: Mapping[str, Any]) -> Answer:
 
     check_run(order, devices=order.world_size)
     files = write_script(order, Path(given["output"]), given["nproc"])
-    payload = {"dry_run": True, "files": [str(path) for path in files], "strategy": order.strategy.to_json()}
-
-    def show() -> None:
-        click.echo("wrote " + ", ".join(str(path) for path in files) + "; nothing was started")
-
-    return Answer(payload, show, given["as_json"])
+    return dry_answer(files, order.strategy.to_json(), given["as_json"])
 
 
-def _train(order: "RunOrder", given: Mapping[str, Any]) -> Answer:
+def _train(order: "RunOrder", given: Mapping[str, Any], start: "Start | None" = None) -> Answer:
     from planner.cli.progress import step_reporter
     from planner.executor.run import run_order
 
-    report = run_order(order, step_reporter(given["progress"], quiet=given["as_json"]))
+    report = run_order(order, step_reporter(given["progress"], quiet=given["as_json"]), start)
     warn_of_loss([step.loss for step in report.steps])
 
     def show() -> None:
@@ -178,10 +219,10 @@ def warn_of_loss(losses: Sequence[float]) -> None:
         sys.stderr.write(f"planner: warning: {what}; {advice}\n")
 
 
-def _verify(order: "RunOrder", given: Mapping[str, Any]) -> Answer:
+def _verify(order: "RunOrder", given: Mapping[str, Any], start: "Start | None" = None) -> Answer:
     from planner.executor.run import verify_order
 
-    outcome = verify_order(order)
+    outcome = verify_order(order, start=start)
 
     def show() -> None:
         from planner.render import show_verification

@@ -1,4 +1,8 @@
-"""A run as files: the order, and a shell script with the torchrun command line that starts it."""
+"""A run as files: the order, and a shell script with the torchrun command line that starts it on one node.
+
+On several nodes it takes NODE_RANK, MASTER_ADDR and MASTER_PORT, as the exported scripts of other frameworks do. The
+rendezvous is static: torch's dynamic one numbers nodes by the names of their hosts, which would scatter inner axes.
+"""
 
 import shlex
 from pathlib import Path
@@ -6,6 +10,7 @@ from typing import Final
 
 from cost_models.errors import BadInput
 from planner.executor.launch.environment import WORKER_MODULE, process_settings
+from planner.executor.launch.job import LOGS, MASTER_PORT
 from planner.executor.request import RunOrder
 
 SCRIPT: Final = "run.sh"
@@ -39,28 +44,24 @@ def write_script(order: RunOrder, folder: Path, per_node: int | None = None) -> 
 
 def _script(order: RunOrder, per_node: int) -> str:
     nodes = order.world_size // per_node
-    where = (
-        ["--standalone"]
-        if nodes == 1
-        else ["--rdzv-backend=c10d", '--rdzv-endpoint="${HEAD:?give the first node as HEAD=host:port}"']
-    )
     words = [
         "torchrun",
-        *where,
-        f"--nnodes={nodes}",
+        *_meeting(order, nodes),
         f"--nproc-per-node={per_node}",
-        f"--max-restarts={order.options.restarts}",
+        f'--log-dir="$run_dir/{LOGS}/node-${{NODE_RANK:-0}}"',
+        "--tee=3",
         f"-m {WORKER_MODULE}",
         f'"$here/{ORDER}"',
-        '"${RUN_DIR:-$here}"',
+        '"$run_dir"',
     ]
     on_cpu = order.situation.cluster.device.architecture == "cpu"
     lines = [
         "#!/bin/sh",
         f"# {order.situation.model.name}: {order.strategy.text()}",
-        "# Start it on every node." if nodes > 1 else "# Start it on one machine.",
+        _where(nodes),
         "set -eu",
         'here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)',
+        'run_dir="${RUN_DIR:-$here}"',
         *(
             f"export {key}={shlex.quote(value)}"
             for key, value in process_settings(order, on_cpu=on_cpu).items()
@@ -70,3 +71,22 @@ def _script(order: RunOrder, per_node: int) -> str:
         "exec " + " \\\n  ".join(words),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _where(nodes: int) -> str:
+    if nodes == 1:
+        return "# Start it on one machine."
+    return f"# Start it on {nodes} nodes, NODE_RANK=0 to {nodes - 1}, MASTER_ADDR the first of them."
+
+
+def _meeting(order: RunOrder, nodes: int) -> list[str]:
+    """How the nodes find each other; a failed rank of several nodes ends them all, and the whole job starts anew."""
+    if nodes == 1:
+        return ["--standalone", "--nnodes=1", f"--max-restarts={order.options.restarts}"]
+    return [
+        f"--nnodes={nodes}",
+        '--node-rank="${NODE_RANK:?set NODE_RANK to the number of this node}"',
+        '--master-addr="${MASTER_ADDR:?set MASTER_ADDR to the first node}"',
+        f'--master-port="${{MASTER_PORT:-{MASTER_PORT}}}"',
+        "--max-restarts=0",
+    ]

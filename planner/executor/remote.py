@@ -1,0 +1,91 @@
+"""A run somewhere else: its files, one job of a launcher, its events followed, its report as of a run here."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cost_models.errors import BadInput
+from planner.executor.launch.exported import Exported, passed_environment
+from planner.executor.launch.follow import Followed, OnStatus, first_words, follow, has_ended_badly
+from planner.executor.launch.job import Launcher, LaunchJob, job_name, nodes_of
+from planner.executor.launch.script import SCRIPT, write_script
+from planner.executor.refuse import check_run
+from planner.executor.request import RunOrder
+from planner.situation import Situation
+
+MAX_COMMENT: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """Where a run goes: the launcher, the job's name, processes of a node where they are not the cluster's."""
+
+    launcher: Launcher
+    name: str
+    per_node: int | None = None
+    on_status: OnStatus | None = None
+
+
+def prepare(order: RunOrder, remote: Remote, folder: Path) -> LaunchJob:
+    """Check the order, write it and its script into the folder; the job that runs them."""
+    check_run(order, devices=order.world_size)
+    num_nodes, each = nodes_of(order.situation.cluster, remote.per_node)
+    write_script(order, folder, each)
+    return LaunchJob(
+        name=job_name(remote.name),
+        folder=folder.resolve(),
+        script=SCRIPT,
+        num_nodes=num_nodes,
+        per_node=each,
+        on_cpu=_on_cpu(order.situation),
+        restarts=order.options.restarts,
+        comment=f"{order.situation.model.name}: {order.strategy.text()}"[:MAX_COMMENT],
+    )
+
+
+def prepare_exported(situation: Situation, exported: Exported, remote: Remote) -> LaunchJob:
+    """The job of a framework's own script on the plan's nodes."""
+    num_nodes, each = nodes_of(situation.cluster, remote.per_node)
+    return LaunchJob(
+        name=job_name(remote.name),
+        folder=exported.folder.resolve(),
+        script=exported.script,
+        num_nodes=num_nodes,
+        per_node=each,
+        on_cpu=_on_cpu(situation),
+        comment=f"{situation.model.name}: {exported.script}"[:MAX_COMMENT],
+        environment=passed_environment(),
+    )
+
+
+def start_remote(remote: Remote) -> Callable[[RunOrder, Path], None]:
+    """What `run_order` calls instead of the launcher of this machine."""
+
+    def start(order: RunOrder, folder: Path) -> None:
+        follow_to_success(remote, prepare(order, remote, folder))
+
+    return start
+
+
+def follow_to_success(remote: Remote, job: LaunchJob) -> Followed:
+    """Follow a job to its end; raises RunFailed with its first words where it ends badly."""
+    followed = follow(remote.launcher, job, remote.on_status)
+    if has_ended_badly(followed.status):
+        raise first_words(job, followed.status)
+    return followed
+
+
+def make_folder(folder: Path) -> Path:
+    """The folder of a job, made where it is missing; it must lie where all nodes see it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"folder {str(folder)[:200]!r} cannot be written ({error.strerror}); give another --log-dir"
+        ) from None
+    return folder.resolve()
+
+
+def _on_cpu(situation: Situation) -> bool:
+    return situation.cluster.device.architecture == "cpu"
