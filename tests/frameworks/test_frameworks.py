@@ -12,6 +12,8 @@ from planner.formats.deepspeed.write import write_deepspeed
 from planner.formats.export import PlannedRun
 from planner.formats.megatron.tokens import arguments_of_text
 from planner.formats.megatron.write import environment, write_megatron
+from planner.formats.recipes.fields import PLACES
+from planner.formats.recipes.write import write_bridge
 from planner.formats.shell import shell_words
 from planner.formats.torchtitan.write import write_torchtitan
 from tests.frameworks.ask import ask
@@ -41,6 +43,48 @@ def test_megatron(model):
         assert verdict["ok"], (run.strategy.text(), verdict)
         assert verdict["dp"] == run.strategy.dp
         assert tuple(verdict["layers"]) == run.strategy.stages
+
+
+BRIDGE_MODELS = {
+    "llama-3.1-8b": {"num_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_query_groups": 8},
+    "llama-3.1-70b": {"num_layers": 80, "hidden_size": 8192, "num_attention_heads": 64, "num_query_groups": 8},
+    "qwen3-30b-a3b": {
+        "num_layers": 48, "hidden_size": 2048, "num_attention_heads": 32, "num_query_groups": 4,
+        "num_moe_experts": 128, "moe_router_topk": 8, "moe_ffn_hidden_size": 768,
+    },
+}  # fmt: skip
+"""What a recipe states of the model; its sequence length is another, so that the override has to change it."""
+
+
+def bridge_case(run, more=()):
+    """Overrides as the script gives them."""
+    words = shell_words(write_bridge(run).files["train.sh"])
+    sections = ("model.", "train.", "ddp.", "optimizer.", "dataset.", "comm_overlap.", "mixed_precision=")
+    model = BRIDGE_MODELS[run.model.name] | {"seq_length": 2048, "vocab_size": 128_000}
+    words = [word for word in words if word.startswith(sections)]
+    return {"world": run.strategy.world_size, "model": model, "words": [*words, *more]}
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "qwen3-30b-a3b"])
+def test_bridge(model):
+    runs = list(random_runs(situation(model, "megatron"), 5, 12))
+    for run, verdict in zip(runs, ask("bridge", [bridge_case(run) for run in runs]), strict=True):
+        assert verdict["ok"], (run.strategy.text(), verdict)
+        wanted = (run.strategy.dp, run.strategy.tp, [512, run.strategy.mbs])
+        assert (verdict["dp"], verdict["tp"], verdict["batch"]) == wanted
+
+
+def test_bridge_knows_every_field_and_refuses_others():
+    model = BRIDGE_MODELS["llama-3.1-8b"] | {"seq_length": 4096, "vocab_size": 128_000}
+    empty = {"number": "null", "switch": "false", "word": "null", "words": "[]"}
+    fields = [(field, empty[place.kind]) for place in PLACES.values() for field in place.bridge]
+    cases = [{"world": 64, "model": model, "words": [f"{field}={value}"]} for field, value in fields]
+    verdicts = ask("bridge", cases)
+    assert [v["error"] for v in verdicts if "Could not override" in v.get("error", "")] == []
+    run = next(iter(random_runs(situation("llama-3.1-8b", "megatron"), 5, 1)))
+    wrong = ["model.bogus=1", "model.tensor_model_parallel_size=3", "dataset.seq_length=1024"]
+    verdicts = ask("bridge", [bridge_case(run, [each]) for each in wrong])
+    assert [verdict["ok"] for verdict in verdicts] == [False] * 3
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ PLACES: Final[Mapping[str, Place]] = {
     "micro-batch-size": Place(("train.micro_batch_size",), ("data.micro_batch_size",)),
     "global-batch-size": Place(("train.global_batch_size",), ("data.global_batch_size",)),
     "seq-length": Place(
-        ("model.seq_length", "dataset.sequence_length"), ("data.seq_length", "model.config.seq_length")
+        ("model.seq_length", "dataset.seq_length"), ("data.seq_length", "model.config.seq_length")
     ),
     "make-vocab-size-divisible-by": _core("make_vocab_size_divisible_by"),
     "use-distributed-optimizer": Place(
@@ -62,12 +62,8 @@ PLACES: Final[Mapping[str, Place]] = {
     "overlap-param-gather": Place(
         ("ddp.overlap_param_gather",), ("trainer.strategy.ddp.overlap_param_gather",), "switch"
     ),
-    "grad-reduce-in-bf16": Place(
-        ("ddp.grad_reduce_in_fp32",), ("trainer.strategy.ddp.grad_reduce_in_fp32",), "switch", off=True
-    ),
-    "fp8-param-gather": Place(
-        ("ddp.fp8_param_gather",), ("trainer.strategy.ddp.fp8_param_gather",), "switch"
-    ),
+    "grad-reduce-in-bf16": Place((), ("trainer.plugins.grad_reduce_in_fp32",), "switch", off=True),
+    "fp8-param-gather": Place((), ("trainer.plugins.fp8_param_gather",), "switch"),
     "use-megatron-fsdp": Place(
         ("ddp.use_megatron_fsdp",), ("trainer.strategy.ddp.use_custom_fsdp",), "switch"
     ),
@@ -131,6 +127,23 @@ PLACES: Final[Mapping[str, Place]] = {
 }
 """Megatron-LM's argument -> its fields."""
 
+READ_ONLY: Final[Mapping[str, Mapping[str, str]]] = {
+    "bridge": {
+        "dataset.sequence_length": "seq-length",  # before 0.6, which copies seq_length over it
+        "mixed_precision.grad_reduce_in_fp32": "grad-reduce-in-bf16",
+        "mixed_precision.fp8_param_gather": "fp8-param-gather",
+    },
+    "nemo": {},
+}
+"""Fields that are read and not written: of other releases, or of a precision that is no plain name."""
+
+OVERWRITTEN: Final = tuple(
+    f"{section}.{name}"
+    for section in ("ddp", "trainer.strategy.ddp")
+    for name in ("grad_reduce_in_fp32", "fp8_param_gather")
+)
+"""Fields that the mixed precision overwrites when the run starts (training/mixed_precision.py), whatever they say."""
+
 PRECISION_FIELDS: Final = {"bridge": "mixed_precision", "nemo": "trainer.plugins"}
 PRECISIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "bf16_mixed": {"bf16": "true"},
@@ -139,18 +152,34 @@ PRECISIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "bf16": "true",
         "fp8-format": "hybrid",
         "fp8-recipe": "tensorwise",
+        "fp8-param-gather": "true",
     },
-    "bf16_with_fp8_delayed_scaling_mixed": {"bf16": "true", "fp8-format": "hybrid", "fp8-recipe": "delayed"},
+    "bf16_with_fp8_delayed_scaling_mixed": {
+        "bf16": "true",
+        "fp8-format": "hybrid",
+        "fp8-recipe": "delayed",
+        "fp8-param-gather": "true",
+    },
     "bf16_with_fp8_subchannel_scaling_mixed": {
         "bf16": "true",
         "fp8-format": "hybrid",
         "fp8-recipe": "blockwise",
+        "fp8-param-gather": "true",
     },
-    "bf16_with_mxfp8_mixed": {"bf16": "true", "fp8-format": "e4m3", "fp8-recipe": "mxfp8"},
+    "bf16_with_mxfp8_mixed": {
+        "bf16": "true",
+        "fp8-format": "e4m3",
+        "fp8-recipe": "mxfp8",
+        "fp8-param-gather": "true",
+    },
 }
 """Named mixed precisions -> arguments; the first name that means the same is written."""
 
+NAMING: Final = ("bf16", "fp16", "fp8-format", "fp8-recipe")
+"""Arguments that choose among the names."""
+
 RECIPE_DEFAULTS: Final[Mapping[str, str]] = {
+    "cross-entropy-loss-fusion": "true",
     "hidden-dropout": "0.0",
     "attention-dropout": "0.0",
     "use-distributed-optimizer": "true",

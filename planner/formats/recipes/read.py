@@ -12,9 +12,11 @@ from planner.formats.megatron.strategy import degrees, read_strategy
 from planner.formats.megatron.tokens import Raw
 from planner.formats.recipes.fields import (
     IGNORED,
+    OVERWRITTEN,
     PLACES,
     PRECISION_FIELDS,
     PRECISIONS,
+    READ_ONLY,
     RECIPE_DEFAULTS,
 )
 from planner.formats.recipes.python import python_fields
@@ -51,6 +53,11 @@ def _read(text: str, beside: Beside, framework: str) -> Settings:
     fields = assignments(text, framework)
     if not fields:
         raise BadInput(f"no settings of {framework} found; give lines such as {_example(framework)}")
+    overwritten = tuple(
+        f"{field}={fields.pop(field)} is overwritten by the mixed precision"
+        for field in OVERWRITTEN
+        if field in fields
+    )
     raw, unknown, ignored = _arguments(fields, framework)
     seq_len = beside.job.get("seq_len")
     if isinstance(seq_len, int):
@@ -66,7 +73,8 @@ def _read(text: str, beside: Beside, framework: str) -> Settings:
     trainable = fields.get("peft.dim")
     if trainable is not None:
         job = job.model_copy(update={"options": {**job.options, "job.trainable": f"lora:r={trainable}"}})
-    return Settings(framework, model, job, strategy, (*assumed, *arguments.assumed), ignored, unknown)
+    notes = (*overwritten, *assumed, *arguments.assumed)
+    return Settings(framework, model, job, strategy, notes, ignored, unknown)
 
 
 def assignments(text: str, framework: str) -> dict[str, str]:
@@ -105,13 +113,19 @@ def _literal(text: str) -> str:
 
 def _arguments(fields: dict[str, str], framework: str) -> tuple[Raw, tuple[str, ...], tuple[str, ...]]:
     """Megatron-LM's arguments, fields that are not known, fields without effect here."""
-    by_field = _by_field(framework)
+    by_field, named = _by_field(framework), PRECISION_FIELDS[framework]
     raw: Raw = {}
+    for field in (named, f"{named}.precision"):
+        if field in fields:
+            raw |= _precision(fields[field], field)
+    implied = {name: name for name in raw}
     unknown, ignored = [], []
     for field, value in fields.items():
-        if field in (PRECISION_FIELDS[framework], f"{PRECISION_FIELDS[framework]}.precision"):
-            raw |= _precision(value, field)
-        elif field in by_field:
+        if field in (named, f"{named}.precision"):
+            continue
+        if field in by_field:
+            if by_field[field] in implied:
+                raw.pop(implied.pop(by_field[field]), None)  # a field says more than a name
             _put(raw, by_field[field], value)
         elif _refused(field) and value not in ("", "false", "0"):
             raise BadInput(f"{field} {value:.60}: {REFUSED[_refused(field)]}", pointer=f"/{field}")
@@ -145,7 +159,7 @@ def _is_plain(field: str, framework: str) -> bool:
 
 def _by_field(framework: str) -> dict[str, str]:
     """Dotted field -> Megatron-LM's argument."""
-    return {
+    return dict(READ_ONLY[framework]) | {
         field: name
         for name, place in PLACES.items()
         for field in (place.bridge if framework == "bridge" else place.nemo)

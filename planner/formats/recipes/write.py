@@ -9,8 +9,10 @@ from planner.formats.export import Export, PlannedRun, header, torchrun_lines
 from planner.formats.megatron.tokens import Raw
 from planner.formats.megatron.write_job import job_arguments
 from planner.formats.megatron.write_strategy import strategy_arguments
-from planner.formats.recipes.fields import PLACES, PRECISIONS, RECIPE_DEFAULTS, Place
+from planner.formats.recipes.fields import NAMING, PLACES, PRECISIONS, RECIPE_DEFAULTS, Place
 from planner.formats.recipes.read import read_bridge, read_nemo
+
+Value = str | list[str]
 
 BRIDGE_VERSION = "0.6"
 NEMO_VERSION = "2.5"
@@ -70,8 +72,8 @@ def write_nemo(run: PlannedRun) -> Export:
     return Export("nemo", NEMO_VERSION, {"train.py": text}, "train.py", losses)
 
 
-def fields_of(run: PlannedRun, framework: str) -> dict[str, str]:
-    """Every field that the plan rests on, with its value as Megatron-LM's arguments write it."""
+def fields_of(run: PlannedRun, framework: str) -> dict[str, Value]:
+    """Every field that the plan rests on, with its value as Megatron-LM's arguments write it; lists as lists."""
     options = run.situation.engine.options
     if not isinstance(options, MegatronOptions):
         raise BadInput(
@@ -85,7 +87,9 @@ def fields_of(run: PlannedRun, framework: str) -> dict[str, str]:
     for name, usual in RECIPE_DEFAULTS.items():
         if name not in raw and PLACES[name].kind == "switch" and usual == "true":
             raw[name] = "false"
-    found: dict[str, str] = {}
+    precision = _precision(run, raw)
+    raw = {name: "false" for name in PRECISIONS[precision] if name not in NAMING} | raw
+    found: dict[str, Value] = {}
     for name, value in raw.items():
         if name in ELSEWHERE:
             continue
@@ -95,8 +99,8 @@ def fields_of(run: PlannedRun, framework: str) -> dict[str, str]:
             )
         place = PLACES[name]
         for field in place.bridge if framework == "bridge" else place.nemo:
-            found[field] = _flipped(value, place)
-    found["mixed_precision" if framework == "bridge" else "trainer.plugins"] = _precision(run, raw)
+            found[field] = value.split() if place.kind == "words" else _flipped(value, place)
+    found["mixed_precision" if framework == "bridge" else "trainer.plugins"] = precision
     trainable = parse_trainable(run.job.options.trainable)
     if trainable.kind == "lora":
         found["peft.dim"] = str(trainable.rank)
@@ -115,9 +119,9 @@ def _job_arguments(run: PlannedRun) -> Raw:
 
 def _precision(run: PlannedRun, raw: Raw) -> str:
     """The name of the plan's precision."""
-    wanted = {name: raw[name] for name in ("bf16", "fp16", "fp8-format", "fp8-recipe") if name in raw}
+    wanted = {name: raw[name] for name in NAMING if name in raw}
     for name, means in PRECISIONS.items():
-        if dict(means) == wanted:
+        if {key: value for key, value in means.items() if key in NAMING} == wanted:
             return name
     known = ", ".join(each.value for each in (Precision.BF16, Precision.FP16, Precision.FP8, Precision.MXFP8))
     raise BadInput(f"precision {run.job.precision.value} is not among the recipes' named ones; use {known}")
@@ -127,19 +131,19 @@ def _flipped(value: str, place: Place) -> str:
     return {"true": "false", "false": "true"}[value] if place.off else value
 
 
-def _shell(value: str) -> str:
+def _shell(value: Value) -> str:
     """A value as an override: lists in brackets, what a shell would read quoted."""
-    if " " in value:
-        return "'[" + ",".join(value.split()) + "]'"
+    if isinstance(value, list):
+        return f"'[{','.join(value)}]'"
     return f"'{value}'" if set(value) & set("|*()") else value
 
 
-def _python(value: str) -> str:
+def _python(value: Value) -> str:
     """A value as Python writes it."""
+    if isinstance(value, list):
+        return str(value)
     if value in ("true", "false"):
         return value.capitalize()
-    if " " in value:
-        return str(value.split())
     try:
         float(value)
     except ValueError:

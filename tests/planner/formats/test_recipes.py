@@ -28,7 +28,7 @@ uv run torchrun --nproc-per-node 8 scripts/training/run_recipe.py --recipe llama
   model.tensor_model_parallel_size=4 model.pipeline_model_parallel_size=2 model.sequence_parallel=True \\
   train.global_batch_size=128 train.micro_batch_size=2 model.seq_length=4096 \\
   model.recompute_granularity=selective model.recompute_modules=[core_attn,mlp] \\
-  mixed_precision=bf16_with_mxfp8_mixed ddp.grad_reduce_in_fp32=False train.train_iters=10
+  mixed_precision=bf16_with_mxfp8_mixed mixed_precision.grad_reduce_in_fp32=False train.train_iters=10
 """
 NEMO = """
 recipe = llm.llama3_8b.pretrain_recipe(num_nodes=4)
@@ -41,7 +41,7 @@ recipe.data.seq_length = 4096
 recipe.model.config.recompute_granularity = "selective"
 recipe.model.config.recompute_modules = ["core_attn", "mlp"]
 recipe.trainer.plugins = run.Config(bf16_with_mxfp8_mixed)
-recipe.trainer.strategy.ddp.grad_reduce_in_fp32 = False
+recipe.trainer.plugins.grad_reduce_in_fp32 = False
 recipe.trainer.max_steps = 10
 """
 PYTHON = """
@@ -55,7 +55,7 @@ cfg.model.seq_length = 4096
 cfg.model.recompute_granularity = "selective"
 cfg.model.recompute_modules = ["core_attn", "mlp"]
 cfg.mixed_precision = "bf16_with_mxfp8_mixed"
-cfg.ddp.grad_reduce_in_fp32 = False
+cfg.mixed_precision.grad_reduce_in_fp32 = False
 cfg.train.train_iters = 10
 """
 
@@ -104,6 +104,27 @@ def test_unknown_fields_are_listed():
         read_bridge(BRIDGE, Beside(32))
 
 
+UNSAID = {"bridge": ("engine.grad_dtype=bf16", "engine.fp8_param_gather=false"), "nemo": ("?",)}
+"""What a named precision decides: Bridge's overrides cannot say it beside the name, NeMo's Python can."""
+
+
+def test_the_precision_overwrites_what_the_gradients_section_says():
+    text = BRIDGE.replace("mixed_precision.grad_reduce_in_fp32", "ddp.grad_reduce_in_fp32")
+    found = read_bridge(text, Beside(32, OF.model))
+    assert found.job.options["engine.grad_dtype"] == "fp32"
+    assert "ddp.grad_reduce_in_fp32=false is overwritten by the mixed precision" in found.assumed
+    assert found.job.options["engine.fp8_param_gather"] is True  # the named mxfp8 gathers narrow weights
+
+
+def test_one_module_is_a_list_too():
+    of = situation(precision=Precision.FP8)
+    plan = evaluate(of, parse_strategy("tp=2,recompute=selective")).strategy
+    run = PlannedRun(of, plan)
+    assert "model.recompute_modules='[core_attn]'" in write_bridge(run).files["train.sh"]
+    assert "recipe.model.config.recompute_modules = ['core_attn']" in write_nemo(run).files["train.py"]
+    assert "recipe.trainer.plugins.fp8_param_gather = False" in write_nemo(run).files["train.py"]
+
+
 @pytest.mark.parametrize(("write", "form"), [(write_bridge, "bridge"), (write_nemo, "nemo")])
 def test_random_plans_come_back(write, form):
     rng, held = random.Random(6), 0
@@ -121,7 +142,7 @@ def test_random_plans_come_back(write, form):
         except IllegalStrategy:
             continue
         export = write(PlannedRun(of, before.strategy))
-        assert export.losses == ()
+        assert [loss for loss in export.losses if not loss.startswith(UNSAID[form])] == []
         (text,) = export.files.values()
         assert find_out(text, "x") == form
         held += 1
@@ -157,7 +178,8 @@ def configure(nodes: int = 1):
         llm.MockDataModule, seq_length=4096, global_batch_size=128, micro_batch_size=2
     )
     recipe.trainer.plugins = run.Config(MegatronMixedPrecision, precision="bf16-mixed", params_dtype=torch.bfloat16)
-    recipe.trainer.strategy.ddp = run.Config(DistributedDataParallelConfig, grad_reduce_in_fp32=False)
+    recipe.trainer.strategy.ddp = run.Config(DistributedDataParallelConfig, overlap_grad_reduce=False)
+    recipe.trainer.plugins.grad_reduce_in_fp32 = False
     return recipe
 """
 
