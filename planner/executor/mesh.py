@@ -1,7 +1,7 @@
 """Where every rank stands: the device mesh of a strategy, ("pp", "replicate", "shard", "cp", "tp").
 
 Ranks are numbered along `strategy.order` from the inside out, so that an inner axis lies on neighbouring devices; data
-parallel ranks are replicas (outer) of shards (inner). Expert axes re-divide these ranks and have no dimension here.
+parallel ranks are replicas (outer) of shards (inner). Expert axes re-divide these ranks (planner.executor.expert_mesh).
 """
 
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from cost_models.errors import BadInput
 from cost_models.specs.strategy import Strategy
+from planner.executor.expert_mesh import ExpertMeshes, build_expert_meshes, experts_stand_apart
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -81,6 +82,8 @@ class Meshes:
     at: Coordinates
     rank: int
     device_type: str
+    experts: ExpertMeshes | None = None
+    """How routed experts divide the same ranks; None where they are held like everything else."""
 
     @property
     def tp(self) -> "DeviceMesh":
@@ -126,11 +129,33 @@ class Meshes:
         """Number of ranks whose gradients are summed."""
         return self.data.size()
 
+    @property
+    def positions(self) -> "DeviceMesh":
+        """Ranks that hold parts of the same sequences, context parallel x tensor parallel, one dimension."""
+        wide = [name for name in ("cp", "tp") if self.root[name].size() > 1]
+        return (
+            self.root[wide[0] if wide else "tp"]
+            if len(wide) < 2
+            else self.root["cp", "tp"]._flatten("positions")
+        )
 
-def build_meshes(strategy: Strategy, device_type: str) -> Meshes:
+    def model_mesh(self, *, expert: bool) -> "DeviceMesh":
+        """The mesh over which a parameter is divided: tensor parallel, or (ep, etp) for an expert that stands apart."""
+        return self.experts.model if expert and self.experts else self.tp
+
+    def data_group_of(self, *, expert: bool) -> "ProcessGroup":
+        """Ranks that hold the same part of a parameter, whose gradients are summed."""
+        return self.experts.data_group if expert and self.experts else self.data_group
+
+    def partial_group_of(self, *, expert: bool) -> "ProcessGroup":
+        """Ranks over which a partial gradient is summed."""
+        return self.experts.etp_group if expert and self.experts else self.tp_group
+
+
+def build_meshes(strategy: Strategy, device_type: str, *, routed: bool = False) -> Meshes:
     """The meshes of this process; collective over the default process group, whose size must be the strategy's.
 
-    Raises BadInput where the group has another size.
+    `routed`: the model has routed experts. Raises BadInput where the group has another size.
     """
     import torch
     import torch.distributed as dist
@@ -145,7 +170,18 @@ def build_meshes(strategy: Strategy, device_type: str) -> Meshes:
     root = DeviceMesh(device_type, ranks, mesh_dim_names=MESH_DIMS)
     shard = root["shard", "cp"]._flatten("shard_cp") if strategy.cp > 1 else root["shard"]
     at = coordinates(strategy, rank)
-    return Meshes(root, _data_mesh(strategy, root), shard, at, rank, device_type)
+    experts = None
+    if routed and experts_stand_apart(strategy):
+        table = [[rank_of(strategy, place) for place in _of_stage(strategy, pp)] for pp in range(strategy.pp)]
+        experts = build_expert_meshes(strategy, device_type, table)
+    return Meshes(root, _data_mesh(strategy, root), shard, at, rank, device_type, experts)
+
+
+def _of_stage(strategy: Strategy, pp: int) -> Iterator[Coordinates]:
+    """Places of one pipeline rank in the order that experts re-divide: tp innermost, then cp, then data."""
+    sizes = (strategy.dp_replicate, strategy.dp_shard, strategy.cp, strategy.tp)
+    for replicate, shard, cp, tp in product(*map(range, sizes)):
+        yield Coordinates(pp, replicate, shard, cp, tp)
 
 
 def _data_mesh(strategy: Strategy, root: "DeviceMesh") -> "DeviceMesh":

@@ -24,6 +24,7 @@ SCHEDULES: Final = (
 )
 OFFLOADS: Final = ("none", "optimizer", "optimizer:1.0", "parameters")
 OFFLOADING: Final = ("torch", "fsdp2")
+DIVIDING_EXPERTS: Final = ("torch", "fsdp2")
 MAX_CPU_PROCESSES: Final = 64
 KINDS: Final = ("pretrain", "sft")
 # Engine options that change what runs, with the values that this executor runs.
@@ -90,14 +91,33 @@ def _engine(order: RunOrder) -> list[Violation]:
 def _axes(order: RunOrder) -> list[Violation]:
     strategy = order.strategy
     found = []
-    for axis in ("cp", "ep", "etp"):
+    for axis in ("cp",):
         degree = getattr(strategy, axis)
         if degree > 1:
             detail = f"{axis} {degree} is not run yet by this executor"
             found.append(Violation(f"run_{axis}", detail, (f"a plan made with --pin {axis}=1",)))
+    found += _expert_axes(order)
     if len({name for text in strategy.stage_groups for name in text.split(SHARED)}) > 1:
         detail = "stages on different device groups are not run yet by this executor"
         found.append(Violation("run_stage_groups", detail, ("one device group",)))
+    return found
+
+
+def _expert_axes(order: RunOrder) -> list[Violation]:
+    """Experts are divided by the engines that reduce their gradients apart; tensor-parallel ranks share the tokens."""
+    strategy, job = order.strategy, order.situation.job
+    if not order.situation.model.is_moe:
+        return []
+    found = []
+    if strategy.ep * strategy.etp > 1 and job.engine not in DIVIDING_EXPERTS:
+        detail = f"ep {strategy.ep} and etp {strategy.etp} are not run under engine {job.engine}, which copies experts"
+        found.append(Violation("run_ep", detail, tuple(f"--engine {name}" for name in DIVIDING_EXPERTS)))
+    positions = job.seq_len // strategy.cp
+    if positions % strategy.tp:
+        detail = f"tp {strategy.tp} ranks route {positions} positions between them, which {strategy.tp} does not divide"
+        found.append(
+            Violation("run_moe_positions", detail, (f"a sequence length divisible by {strategy.tp}",))
+        )
     return found
 
 
@@ -134,11 +154,7 @@ def _options(order: RunOrder) -> list[Violation]:
             nearest = tuple(f"--set engine.{key}={_text(each)}" for each in honoured)
             found.append(Violation(f"run_{key}", detail, nearest))
     job = order.situation.job
-    if order.situation.model.is_moe and job.options.moe_capacity_factor > 0:
-        detail = (
-            f"job.moe_capacity_factor={job.options.moe_capacity_factor:g} is not run: no token is dropped"
-        )
-        found.append(Violation("run_moe_capacity", detail, ("--set job.moe_capacity_factor=0",)))
+    found += _exchange(order)
     if job.options.trainable != "all":
         detail = (
             f"job.trainable={job.options.trainable:.80} is not run by this executor, which trains everything"
@@ -150,6 +166,21 @@ def _options(order: RunOrder) -> list[Violation]:
     if job.options.train_mtp:
         detail = "job.train_mtp=true is not run yet by this executor"
         found.append(Violation("run_train_mtp", detail, ("--set job.train_mtp=false",)))
+    return found
+
+
+def _exchange(order: RunOrder) -> list[Violation]:
+    """Every copy of a token travels by itself in the compute dtype."""
+    if not order.situation.model.is_moe or order.strategy.ep == 1:
+        return []
+    options = order.situation.job.options
+    found = []
+    if options.moe_dispatcher != "alltoall":
+        detail = f"job.moe_dispatcher={options.moe_dispatcher} is not run by this executor"
+        found.append(Violation("run_moe_dispatcher", detail, ("--set job.moe_dispatcher=alltoall",)))
+    if options.moe_dispatch_dtype != "bf16":
+        detail = f"job.moe_dispatch_dtype={options.moe_dispatch_dtype} is not run: copies travel as computed"
+        found.append(Violation("run_moe_dispatch_dtype", detail, ("--set job.moe_dispatch_dtype=bf16",)))
     return found
 
 

@@ -45,6 +45,12 @@ class RunOptions(Frozen):
     adam_eps: Positive = 1e-8
     max_norm: Positive | None = 1.0
     warmup_steps: Annotated[StrictInt, Field(ge=0, le=MAX_STEPS)] = 0
+    moe_aux_loss: Rate = 0.0
+    """Factor of the load-balancing loss of routed experts; 0: none."""
+    moe_aux_scope: Annotated[StrictStr, Field(pattern="^(batch|sequence)$")] = "batch"
+    """Tokens among which it balances: those of a micro-batch on one data rank, or of each sequence."""
+    moe_bias_rate: Rate = 0.0
+    """Change a step of the correction that balances routers which have one (DeepSeek-V3: 0.001); 0: none."""
     dropout: StrictBool | None = None
     """None: as the plan's engine.dropout says."""
     verify: StrictBool = False

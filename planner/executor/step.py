@@ -6,7 +6,7 @@ whatever the layout; gradients are sums over micro-batches and data-parallel ran
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -20,6 +20,8 @@ from planner.executor.factory import FactoryChunk, build_factory_chunk
 from planner.executor.mesh import Meshes, build_meshes
 from planner.executor.model.build import build_chunk
 from planner.executor.model.chunk import ChunkModule
+from planner.executor.model.expert_parallel import Balance, ExpertParallel
+from planner.executor.model.operators.routing import even_out, routers_of
 from planner.executor.model.options import BuildOptions, ChunkCut
 from planner.executor.model.tensor_parallel import TensorParallel
 from planner.executor.optimizers.settings import OptimizerSettings
@@ -58,14 +60,16 @@ class Trainer:
         apply_matmul_precision(job.precision)
         self.order = order
         self.device = device
-        self.meshes: Meshes = build_meshes(strategy, device.type)
+        self.meshes: Meshes = build_meshes(strategy, device.type, routed=order.situation.model.is_moe)
         chunks = build_chunks(order, self.meshes, device)
+        self._routers = list(routers_of(*chunks).values())
         self._loss = chunks[0].loss.total
         self._has_loss = any(chunk.cut.last for chunk in chunks)
         modules: list[nn.Module] = list(chunks)
         self.data_parallel: DataParallel = wrap(modules, strategy, self.meshes, _settings(order))
         self.runner: Runner = build_runner(order, self.meshes, self.data_parallel)
-        part = (self.meshes.data_rank, self.meshes.data_size)
+        at = self.meshes.at
+        part = (at.replicate * strategy.dp_shard + at.shard, strategy.dp)
         self.sampler = Sampler(
             source or open_source(order), job.global_batch, part, order.options.first_sample
         )
@@ -76,7 +80,7 @@ class Trainer:
         lr = self.data_parallel.lr
         start, processor = self._now(), time.process_time()
         loss = self.forward_backward(batches, self._num_valid(own))
-        grad_norm = self.data_parallel.step(self.order.options.max_norm)
+        grad_norm = self._update()
         seconds, processor_s = self._now() - start, time.process_time() - processor
         return StepResult(seconds, processor_s, self._shared_loss(loss), grad_norm, lr, self._tokens())
 
@@ -94,8 +98,16 @@ class Trainer:
         batches, own = self._next_batches()
         loss = self.forward_backward(batches, self._num_valid(own))
         gradients = {name: gradient.clone() for name, gradient in self.data_parallel.full_gradients().items()}
-        norm = self.data_parallel.step(self.order.options.max_norm)
+        norm = self._update()
         return CheckedStep(self._shared_loss(loss), norm, gradients)
+
+    def _update(self) -> float:
+        """The optimizer's step, and the routers' own; returns the norm of the gradients. Collective."""
+        norm = self.data_parallel.step(self.order.options.max_norm)
+        rate = self.order.options.moe_bias_rate
+        if rate:
+            even_out(self._routers, rate, (self.meshes.data_group, self.meshes.tp_group))
+        return norm
 
     def _scaled(self, valid: int) -> Callable[[Tensor, Tensor], Tensor]:
         def loss(output: Tensor, targets: Tensor) -> Tensor:
@@ -146,6 +158,7 @@ def build_chunks(order: RunOrder, meshes: Meshes, device: torch.device) -> list[
     strategy, model = order.strategy, order.situation.model
     tp_mesh = meshes.tp if strategy.tp > 1 else None
     tp = TensorParallel(tp_mesh, strategy.tp, meshes.at.tp, strategy.sp)
+    experts = _expert_parallel(order, meshes)
     full = strategy.full_layers()
     engine = order.situation.engine.options
     dropout = engine.dropout if order.options.dropout is None else order.options.dropout
@@ -162,6 +175,7 @@ def build_chunks(order: RunOrder, meshes: Meshes, device: torch.device) -> list[
             dropout=dropout,
             fused_cross_entropy=engine.fused_cross_entropy,
             cross_entropy_chunks=engine.cross_entropy_chunks,
+            experts=experts,
         )
         if order.options.factory:
             stages = len(strategy.stages)
@@ -169,6 +183,31 @@ def build_chunks(order: RunOrder, meshes: Meshes, device: torch.device) -> list[
         else:
             chunks.append(build_chunk(model, cut_of_stage(strategy.stages, stage), options))
     return chunks
+
+
+def _expert_parallel(order: RunOrder, meshes: Meshes) -> ExpertParallel:
+    """This rank's place among those that share experts, and what keeps their load even."""
+    strategy = order.strategy
+    positions = [name for name in ("cp", "tp") if meshes.root[name].size() > 1]
+    balance = balance_of(order)
+    if balance.auxiliary and positions:
+        balance = replace(balance, group=meshes.positions.get_group())
+    if strategy.ep * strategy.etp == 1 or meshes.experts is None:
+        return ExpertParallel(balance=balance)
+    mesh = meshes.experts.model
+    ranks = (mesh.get_local_rank("ep"), mesh.get_local_rank("etp"))
+    return ExpertParallel(mesh, strategy.ep, strategy.etp, *ranks, balance)
+
+
+def balance_of(order: RunOrder) -> Balance:
+    """What keeps the load of experts even; the loss is the mean over a step's micro-batches of all data ranks."""
+    options = order.options
+    batches = order.num_micro_batches * order.strategy.dp
+    return Balance(
+        capacity=order.situation.job.options.moe_capacity_factor,
+        auxiliary=options.moe_aux_loss / batches,
+        by_sequence=options.moe_aux_scope == "sequence",
+    )
 
 
 def cut_of_stage(stages: tuple[int, ...], stage: int) -> ChunkCut:

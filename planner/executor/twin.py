@@ -37,6 +37,7 @@ def twin_of(order: RunOrder) -> RunOrder:
         full_seq_len=order.situation.job.seq_len,
         blocks=blocks,
         image_size=IMAGE_SIZE if model.is_vision else 0,
+        features_over=strategy.etp,
     )
     small = shrink(model, to)
     mbs = min(strategy.mbs, MAX_SEQUENCES)

@@ -20,6 +20,10 @@ LIMITS: Final[Mapping[str, float]] = {"loss": 1e-6, "gradients": 1e-5, "paramete
 """Largest relative differences in fp32. Parameters may differ more: Adam divides a gradient by its own size, so that
 rounding of a gradient near zero becomes a whole step."""
 
+SAFE_MARGIN: Final = 2e-6
+"""Least distance of any token's choice of experts from being another one: rounding must not flip it. Scores are of the
+order of 1; those of two layouts are apart by a few 1e-7."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verification:

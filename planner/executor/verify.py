@@ -7,14 +7,13 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
-from planner.executor.data import Sampler, open_source
 from planner.executor.differences import Worst, compare_gradients, compare_parameters, rounding_names
-from planner.executor.reference import Reference
+from planner.executor.reference import train_reference
 from planner.executor.request import RunOrder
 from planner.executor.step import Trainer
 from planner.executor.timeouts import set_timeouts, step_timeout_s
 from planner.executor.twin import twin_of
-from planner.executor.verification import STEPS, Verification
+from planner.executor.verification import SAFE_MARGIN, STEPS, Verification
 
 REFERENCE_FILE: Final = "reference.pt"
 
@@ -27,7 +26,8 @@ def compare_with_one_process(order: RunOrder, run_dir: Path, device: torch.devic
         torch.save(reference_run(twin, device), path)
     dist.barrier()
     reference = torch.load(path, map_location=device, weights_only=True)
-    trainer = Trainer(twin, device)
+    seeded = twin.options.model_copy(update={"seed": reference["seed"]})
+    trainer = Trainer(replace(twin, options=seeded), device)
     set_timeouts(step_timeout_s(order))
     loss, gradients, parameters = Worst(), Worst(), Worst()
     names: set[str] = set()
@@ -46,21 +46,18 @@ def compare_with_one_process(order: RunOrder, run_dir: Path, device: torch.devic
 
 
 def reference_run(order: RunOrder, device: torch.device) -> dict[str, Any]:
-    """Losses and gradients of every step, and the parameters after the last, of one process."""
-    reference = Reference(order, device)
-    job = order.situation.job
-    sampler = Sampler(open_source(order), job.global_batch, (0, 1), order.options.first_sample)
-    steps = []
-    for _ in range(STEPS):
-        # As many micro-batches as all data-parallel ranks have together: batch statistics are a micro-batch's own.
-        batches = sampler.micro_batches(order.num_micro_batches * order.strategy.dp)
-        on_device = [replace(b, inputs=b.inputs.to(device), targets=b.targets.to(device)) for b in batches]
-        step = reference.step(on_device)
-        steps.append({"loss": step.loss, "grad_norm": step.grad_norm, "gradients": step.gradients})
+    """Losses and gradients of every step, and the parameters after the last, of one process, and its seed."""
+    # As many micro-batches as all data-parallel ranks have together: batch statistics are a micro-batch's own.
+    micro_batches = order.num_micro_batches * order.strategy.dp
+    run = train_reference(order, device, micro_batches, STEPS, SAFE_MARGIN)
     return {
-        "steps": steps,
-        "parameters": reference.parameters(),
-        "first_names": sorted(reference.first_names),
+        "seed": run.order.options.seed,
+        "steps": [
+            {"loss": step.loss, "grad_norm": step.grad_norm, "gradients": step.gradients}
+            for step in run.steps
+        ],
+        "parameters": run.parameters,
+        "first_names": sorted(run.first_names),
     }
 
 

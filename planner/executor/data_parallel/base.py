@@ -1,5 +1,6 @@
 """What a training step asks of data parallelism, whatever the engine: one class per way of keeping copies in step."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -13,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from cost_models.specs.job import Precision
 from planner.executor.data_parallel.held import Held, persistent_buffers
-from planner.executor.data_parallel.norm import clip, global_norm
+from planner.executor.data_parallel.norm import clip, square_sum, summed
 from planner.executor.data_parallel.records import ParameterRecord, describe
 from planner.executor.data_parallel.ties import Tie, find_ties
 from planner.executor.mesh import Meshes
@@ -32,6 +33,17 @@ class DataParallelSettings:
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     bucket_bytes: int = BUCKET_BYTES
     overlap: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FinalGradient:
+    """A gradient that this rank's optimizer uses."""
+
+    tensor: Tensor
+    counts: bool
+    """Whether this rank counts it in the norm: each element once over all ranks."""
+    expert: bool = False
+    """Whether it is one of experts that stand apart, whose parts lie on other ranks."""
 
 
 class DataParallel(ABC):
@@ -78,17 +90,31 @@ class DataParallel(ABC):
     def held(self) -> list[Held]:
         """What this rank's optimizer updates, between steps."""
 
-    @abstractmethod
-    def publish(self) -> None:
+    def publish(self) -> None:  # noqa: B027  (nothing to do where the optimizer holds the weights themselves)
         """Bring the weights in use up to date with what the optimizer holds; collective."""
 
     @abstractmethod
-    def _final_gradients(self) -> list[tuple[Tensor, bool]]:
-        """Gradients that this rank's optimizer uses, and whether this rank counts them in the norm."""
+    def _final_gradients(self) -> list[FinalGradient]:
+        """Gradients that this rank's optimizer uses."""
 
     @abstractmethod
-    def _norm_groups(self) -> list[dist.ProcessGroup]:
-        """Groups over which the counted gradients add up to all gradients."""
+    def _sharing_groups(self) -> tuple[list[dist.ProcessGroup], list[dist.ProcessGroup]]:
+        """Data ranks that share one gradient between them: of dense parameters, of experts that stand apart."""
+
+    def _global_norm(self, gradients: Sequence[FinalGradient]) -> float:
+        """L2 norm over all ranks: dense and experts' squares over the ranks that divide each, both over stages."""
+        device = torch.device(self.meshes.device_type)
+
+        def squares(expert: bool) -> Tensor:
+            counted = [each.tensor for each in gradients if each.counts and each.expert is expert]
+            return square_sum(counted, device)
+
+        dense, of_experts = self._sharing_groups()
+        total = summed(squares(False), [*dense, self.meshes.tp_group])
+        experts = self.meshes.experts
+        if experts is not None:
+            total += summed(squares(True), [*of_experts, experts.ep_group, experts.etp_group])
+        return math.sqrt(summed(total, [self.meshes.pp_group]).item())
 
     def _update(self) -> None:
         """Apply the optimizer and bring every copy of the parameters up to date."""
@@ -103,10 +129,9 @@ class DataParallel(ABC):
     def step(self, max_norm: float | None) -> float:
         """Clip to the norm (None: do not), update, advance the learning rate; returns the norm before clipping."""
         gradients = self._final_gradients()
-        counted = [gradient for gradient, counts in gradients if counts]
-        norm = global_norm(counted, self._norm_groups(), torch.device(self.meshes.device_type))
+        norm = self._global_norm(gradients)
         if max_norm is not None:
-            clip([gradient for gradient, _ in gradients], norm, max_norm)
+            clip([each.tensor for each in gradients], norm, max_norm)
         self._update()
         self.schedule.step()
         return norm

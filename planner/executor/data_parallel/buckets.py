@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from cost_models.specs.job import Optimizer as Kind
-from planner.executor.data_parallel.base import DataParallel, DataParallelSettings
+from planner.executor.data_parallel.base import DataParallel, DataParallelSettings, FinalGradient
 from planner.executor.data_parallel.collectives import (
     all_gather,
     all_reduce,
@@ -22,7 +22,13 @@ from planner.executor.data_parallel.collectives import (
     shard_of,
     sum_coalesced,
 )
-from planner.executor.data_parallel.flat import FlatBucket, flatten, replace_parameters, settle_rest
+from planner.executor.data_parallel.flat import (
+    FlatBucket,
+    cast_inputs,
+    flatten,
+    replace_parameters,
+    settle_rest,
+)
 from planner.executor.data_parallel.held import Held, is_my_turn, overlap, part_of
 from planner.executor.data_parallel.layout import ALIGNMENT, LayoutOptions, lay_out
 from planner.executor.data_parallel.matrices import BucketMatrices
@@ -50,8 +56,8 @@ class FlatDataParallel(DataParallel):
         offload: str = "none",
     ) -> None:
         super().__init__(chunks, meshes)
-        self._group = meshes.data_group
-        self._shared = shared and self._group.size() > 1
+        self._sharing = shared
+        self._alone = all(meshes.data_group_of(expert=each).size() == 1 for each in (False, True))
         self._dtype = compute_dtype(settings.precision)
         self._overlap = settings.overlap
         self._buckets = self._flatten(settings)
@@ -71,7 +77,7 @@ class FlatDataParallel(DataParallel):
         self.optimizer = build_optimizer(targets, settings.optimizer, self._dtype)
         self.schedule = build_schedule(self.optimizer, settings.optimizer)
         self._watch_gradients()
-        self._cast_inputs()
+        cast_inputs(self.modules, self._dtype)
 
     def start_step(self, num_micro_batches: int) -> None:
         """Zero the gradient buffers, which stay where they are."""
@@ -98,46 +104,41 @@ class FlatDataParallel(DataParallel):
     @torch.no_grad()
     def full_parameters(self) -> dict[str, Tensor]:
         """Whole parameters; fp32 masters are not gathered, so with bf16 weights these are the weights in use."""
-        return {
-            name: tensor
-            for bucket in self._buckets
-            for name, tensor in bucket.full(bucket.weights, self.meshes.tp).items()
-        }
+        return self._named([bucket.weights for bucket in self._buckets])
 
     def held(self) -> list[Held]:
         """Every parameter's elements in this rank's share of its bucket."""
-        return [each for index in range(len(self._buckets)) for each in self._held_in(index)]
+        return [each for index, bucket in enumerate(self._buckets) for each in self._held_in(index, bucket)]
 
     @torch.no_grad()
     def publish(self) -> None:
         """Copy masters into the weights in use, and gather the shares of the other ranks."""
         for bucket, master in zip(self._buckets, self._masters, strict=True):
-            share = self._share(bucket.weights)
+            share = self._share(bucket.weights, bucket)
             if share.data_ptr() != master.data_ptr():
                 share.copy_(master, non_blocking=True)
-        if self._shared:
-            for work in [all_gather(bucket.weights, self._group) for bucket in self._buckets]:
-                work.wait()
+        self._gather([bucket.weights for bucket in self._buckets])
 
-    def _held_in(self, index: int) -> Iterator[Held]:
+    def _held_in(self, index: int, bucket: FlatBucket) -> Iterator[Held]:
         """One bucket's: a share may begin and end inside a parameter."""
-        bucket, targets = self._buckets[index], self._updated[index]
-        share = len(self._share(bucket.weights))
-        begin = share * self._group.rank() if self._shared else 0
-        for position, place in enumerate(bucket.layout.places):
+        group, shared = self._group_of(bucket), self._is_shared(bucket)
+        share = bucket.layout.numel // group.size() if shared else bucket.layout.numel
+        begin = share * group.rank() if shared else 0
+        targets = self._updated[index]
+        for place, (position, record) in zip(bucket.layout.places, enumerate(bucket.records), strict=True):
             start, stop = overlap((begin, begin + share), (place.start, place.start + place.numel))
             if start >= stop:
                 continue
-            is_one = len(targets) == 1
+            whole = len(targets) == 1
             yield Held(
-                bucket.records[position],
-                part_of(bucket.records[position], self.meshes),
-                targets[0 if is_one else position],
-                start=start - begin if is_one else 0,
+                record,
+                part_of(record, self.meshes),
+                targets[0 if whole else position],
+                start=start - begin if whole else 0,
                 first=start - place.start,
                 numel=stop - start,
                 updates=self._has_states,
-                writes=self._counts[index] and self._is_my_turn(place.index),
+                writes=self._counts[index] and self._is_my_turn(bucket, place.index),
             )
 
     @property
@@ -145,23 +146,26 @@ class FlatDataParallel(DataParallel):
         """Whether this rank's optimizer has states."""
         return True
 
-    def _is_my_turn(self, index: int) -> bool:
+    def _is_my_turn(self, bucket: FlatBucket, index: int) -> bool:
         """Whether this rank writes a parameter's elements that it holds: the share is its own, copies take turns."""
-        return self._shared or is_my_turn(index, self._group.size(), self._group.rank())
+        group = self._group_of(bucket)
+        return self._is_shared(bucket) or is_my_turn(index, group.size(), group.rank())
 
     def _flatten(self, settings: DataParallelSettings) -> list[FlatBucket]:
         kind = settings.optimizer.kind
         options = LayoutOptions(
-            self._group.size(),
+            self.meshes.data_size,
             settings.bucket_bytes,
             alignment=BLOCK_ELEMENTS if kind is Kind.ADAM8BIT else ALIGNMENT,
             matrices_apart=kind is Kind.MUON,
+            expert_ranks=self.meshes.data_group_of(expert=True).size(),
         )
         numels = [local_of(parameter).numel() for parameter in self._parameters]
         buckets: list[FlatBucket] = []
         replaced: dict[nn.Parameter, nn.Parameter] = {}
         for layout in lay_out(self.records, numels, options):
-            bucket, new = flatten(layout, self.records, self._parameters, self._dtype, self.meshes.tp)
+            mesh = self.meshes.model_mesh(expert=self.records[layout.places[0].index].expert)
+            bucket, new = flatten(layout, self.records, self._parameters, self._dtype, mesh)
             bucket.masters = self._own_masters(bucket)
             buckets.append(bucket)
             replaced |= new
@@ -171,45 +175,51 @@ class FlatDataParallel(DataParallel):
         self._parameters = []
         return buckets
 
-    def _share(self, flat: Tensor) -> Tensor:
-        """The part of a buffer that this rank's optimizer updates."""
-        return shard_of(flat, self._group) if self._shared else flat
+    def _group_of(self, bucket: FlatBucket) -> dist.ProcessGroup:
+        """Ranks whose gradients of the bucket are summed."""
+        return self.meshes.data_group_of(expert=bucket.expert)
+
+    def _is_shared(self, bucket: FlatBucket) -> bool:
+        """Whether the bucket's states are shared between the ranks of its group."""
+        return self._sharing and self._group_of(bucket).size() > 1
+
+    def _share(self, flat: Tensor, bucket: FlatBucket) -> Tensor:
+        """The part of one of the bucket's buffers that this rank's optimizer updates."""
+        return shard_of(flat, self._group_of(bucket)) if self._is_shared(bucket) else flat
+
+    def _shares(self) -> list[Tensor]:
+        """This rank's shares of the gradients."""
+        return [self._share(bucket.gradients, bucket) for bucket in self._buckets]
 
     def _own_masters(self, bucket: FlatBucket) -> Tensor:
         """This rank's share in fp32: of the weights themselves, or copied out of the whole masters."""
-        share = self._share(bucket.masters)
+        share = self._share(bucket.masters, bucket)
         return share if bucket.weights is bucket.masters else share.clone()
 
     def _targets(self, index: int, settings: DataParallelSettings) -> list[Target]:
         """A bucket as the optimizer sees it: one flat tensor, or one tensor a parameter where shapes matter."""
         bucket, master = self._buckets[index], self._masters[index]
-        gradient = self._host.gradients[index] if self._host else self._share(bucket.gradients)
+        gradient = self._host.gradients[index] if self._host else self._share(bucket.gradients, bucket)
         pairs = [(master, gradient)]
         matrices = None
         if settings.optimizer.kind is Kind.ADAFACTOR:
             pairs = list(zip(bucket.views(master), bucket.views(gradient), strict=True))
         if settings.optimizer.kind is Kind.MUON and bucket.records[0].is_matrix:
-            group = self._matrix_group()
-            matrices = BucketMatrices(bucket, self.meshes.tp, group, shared=self._shared)
+            mesh, group = self.meshes.model_mesh(expert=bucket.expert), self._matrix_group(bucket)
+            matrices = BucketMatrices(bucket, mesh, group, shared=self._is_shared(bucket))
         targets = [Target(nn.Parameter(values), matrices) for values, _ in pairs]
         for target, (_, own) in zip(targets, pairs, strict=True):
             target.parameter.grad = own
         return targets
 
-    def _matrix_group(self) -> dist.ProcessGroup | None:
+    def _matrix_group(self, bucket: FlatBucket) -> dist.ProcessGroup | None:
         """Ranks that divide the work on whole matrices between them."""
-        return self._group if self._group.size() > 1 else None
-
-    def _cast_inputs(self) -> None:
-        """Images come in fp32; a chunk of bf16 weights takes them in bf16."""
-        if self._dtype is torch.float32:
-            return
-        for module in self.modules:
-            module.register_forward_pre_hook(_to_dtype(self._dtype))
+        group = self._group_of(bucket)
+        return group if group.size() > 1 else None
 
     def _watch_gradients(self) -> None:
         """Count gradients as they come, so that a bucket's reduction starts when its last one is there."""
-        if not self._overlap or self._group.size() == 1:
+        if not self._overlap or self._alone:
             return
         for bucket in self._buckets:
             for parameter in bucket.parameters:
@@ -236,50 +246,55 @@ class FlatDataParallel(DataParallel):
             self._next += 1
 
     def _reduce(self, bucket: FlatBucket) -> None:
-        if self._group.size() == 1:
+        group = self._group_of(bucket)
+        if group.size() == 1:
             return
-        start = reduce_scatter if self._shared else all_reduce
-        self._works.append(start(bucket.gradients, self._group))
+        start = reduce_scatter if self._sharing else all_reduce
+        self._works.append(start(bucket.gradients, group))
 
     def _finish_shares(self) -> None:
-        shares = [self._share(bucket.gradients) for bucket in self._buckets]
-        partial = [
-            share for share, each in zip(shares, self._buckets, strict=True) if each.records[0].is_partial
-        ]
-        sum_coalesced(partial, self.meshes.tp_group)
+        shares = self._shares()
+        for expert in (False, True):
+            partial = [
+                share
+                for share, each in zip(shares, self._buckets, strict=True)
+                if each.records[0].is_partial and each.expert is expert
+            ]
+            sum_coalesced(partial, self.meshes.partial_group_of(expert=expert))
         by_record = {each.records[0]: share for share, each in zip(shares, self._buckets, strict=True)}
         for tie in self.ties:
             sum_copies(tie, [by_record[record] for record in tie.records])
 
-    def _final_gradients(self) -> list[tuple[Tensor, bool]]:
-        shares = [self._share(bucket.gradients) for bucket in self._buckets]
-        return list(zip(shares, self._counts, strict=True))
+    def _final_gradients(self) -> list[FinalGradient]:
+        found = zip(self._shares(), self._counts, self._buckets, strict=True)
+        return [FinalGradient(share, counts, bucket.expert) for share, counts, bucket in found]
 
-    def _norm_groups(self) -> list[dist.ProcessGroup]:
-        data = [self._group] if self._shared else []
-        return [*data, self.meshes.tp_group, self.meshes.pp_group]
+    def _sharing_groups(self) -> tuple[list[dist.ProcessGroup], list[dist.ProcessGroup]]:
+        if not self._sharing:
+            return [], []
+        return [self.meshes.data_group], [self.meshes.data_group_of(expert=True)]
 
     def _update(self) -> None:
         if self._host is not None:
-            self._host.load_gradients([self._share(bucket.gradients) for bucket in self._buckets])
+            self._host.load_gradients(self._shares())
         self.optimizer.step()
         self.publish()
 
+    def _gather(self, flats: Sequence[Tensor]) -> None:
+        """Fill one buffer of each bucket from the shares of its ranks, where they are shared."""
+        pairs = zip(self._buckets, flats, strict=True)
+        works = [
+            all_gather(flat, self._group_of(bucket)) for bucket, flat in pairs if self._is_shared(bucket)
+        ]
+        for work in works:
+            work.wait()
+
     def _full(self, flats: Sequence[Tensor]) -> dict[str, Tensor]:
-        if self._shared:
-            for work in [all_gather(flat, self._group) for flat in flats]:
-                work.wait()
+        self._gather(flats)
+        return self._named(flats)
+
+    def _named(self, flats: Sequence[Tensor]) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
         for bucket, flat in zip(self._buckets, flats, strict=True):
-            found |= bucket.full(flat, self.meshes.tp)
+            found |= bucket.full(flat, self.meshes.model_mesh(expert=bucket.expert))
         return found
-
-
-def _to_dtype(dtype: torch.dtype) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...]]:
-    def cast(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(
-            each.to(dtype) if isinstance(each, Tensor) and each.is_floating_point() else each
-            for each in inputs
-        )
-
-    return cast

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from cost_models.specs.job import Optimizer as Kind
 from planner.executor.data_parallel.autocast import Autocast
-from planner.executor.data_parallel.base import DataParallel, DataParallelSettings
+from planner.executor.data_parallel.base import DataParallel, DataParallelSettings, FinalGradient
 from planner.executor.data_parallel.held import Held, is_my_turn, part_of
 from planner.executor.data_parallel.matrices import WholeMatrices
 from planner.executor.data_parallel.records import unpadded
@@ -75,7 +75,7 @@ class Replicated(DataParallel):
     def full_gradients(self) -> dict[str, Tensor]:
         """Gradients by global name."""
         pairs = zip(self.records, self._final_gradients(), strict=True)
-        return {record.name: unpadded(gradient.clone(), record) for record, (gradient, _) in pairs}
+        return {record.name: unpadded(gradient.tensor.clone(), record) for record, gradient in pairs}
 
     @torch.no_grad()
     def full_parameters(self) -> dict[str, Tensor]:
@@ -99,14 +99,11 @@ class Replicated(DataParallel):
             for index, (record, parameter) in enumerate(zip(self.records, self._parameters, strict=True))
         ]
 
-    def publish(self) -> None:
-        """The optimizer updates the weights in use themselves."""
+    def _final_gradients(self) -> list[FinalGradient]:
+        return [FinalGradient(p.grad, counts=True) for p in self._parameters if p.grad is not None]
 
-    def _final_gradients(self) -> list[tuple[Tensor, bool]]:
-        return [(parameter.grad, True) for parameter in self._parameters if parameter.grad is not None]
-
-    def _norm_groups(self) -> list[dist.ProcessGroup]:
-        return []
+    def _sharing_groups(self) -> tuple[list[dist.ProcessGroup], list[dist.ProcessGroup]]:
+        return [], []
 
 
 def _replicate(module: nn.Module, meshes: Meshes, settings: DataParallelSettings) -> nn.Module:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from planner.executor.data_parallel.layout import Bucket, Place
 from planner.executor.data_parallel.records import ParameterRecord, as_dtensor, local_of, unpadded, whole_of
 from planner.executor.precision import MASTER_DTYPE, REDUCE_DTYPE
 
-COPIED_MARKS = ("tie_name", "tensor_parallel_partial", "unpadded_rows")
+COPIED_MARKS = ("tie_name", "tensor_parallel_partial", "unpadded_rows", "expert_parallel")
 """Attributes that a model sets on its parameters; a parameter that takes another's place keeps them."""
 
 
@@ -37,8 +38,13 @@ class FlatBucket:
             for place, parameter in zip(self.layout.places, self.parameters, strict=True)
         ]
 
+    @property
+    def expert(self) -> bool:
+        """Whether it holds parameters of routed experts that stand apart."""
+        return self.records[0].expert
+
     def full(self, flat: Tensor, mesh: DeviceMesh) -> dict[str, Tensor]:
-        """Copies of the whole tensors in a buffer by global name; collective over tensor-parallel ranks."""
+        """Copies of the whole tensors in a buffer by global name; collective over the mesh that divides them."""
         pairs = zip(self.records, self.views(flat), strict=True)
         return {record.name: unpadded(whole_of(view, record, mesh), record).clone() for record, view in pairs}
 
@@ -48,11 +54,14 @@ def flatten(
     records: Sequence[ParameterRecord],
     parameters: Sequence[nn.Parameter],
     dtype: torch.dtype,
-    tp: DeviceMesh,
+    mesh: DeviceMesh,
 ) -> tuple[FlatBucket, dict[nn.Parameter, nn.Parameter]]:
-    """Move a bucket's parameters into buffers; also the parameters that must take the place of given ones."""
+    """Move a bucket's parameters into buffers; also the parameters that must take the place of given ones.
+
+    `mesh` is the one that divides them.
+    """
     chosen = [parameters[place.index] for place in layout.places]
-    masters = torch.zeros(layout.numel, dtype=MASTER_DTYPE, device=tp.device_type)
+    masters = torch.zeros(layout.numel, dtype=MASTER_DTYPE, device=mesh.device_type)
     for place, parameter in zip(layout.places, chosen, strict=True):
         _slice(masters, place).copy_(local_of(parameter).reshape(-1))
     weights = masters.to(dtype)
@@ -61,7 +70,7 @@ def flatten(
     moved = []
     for place, parameter in zip(layout.places, chosen, strict=True):
         pair = (_slice(weights, place), _slice(gradients, place))
-        new = _move(parameter, *pair, record=records[place.index], mesh=tp)
+        new = _move(parameter, *pair, record=records[place.index], mesh=mesh)
         if new is not parameter:
             replaced[parameter] = new
         moved.append(new)
@@ -85,6 +94,21 @@ def settle_rest(module: nn.Module, device_type: str, dtype: torch.dtype) -> None
             parameter.data = parameter.data.to(device_type, kept)
     for buffer in module.buffers():
         buffer.data = buffer.data.to(device_type)
+
+
+def cast_inputs(modules: Sequence[nn.Module], dtype: torch.dtype) -> None:
+    """Images come in fp32; a chunk of bf16 weights takes them in bf16."""
+    if dtype is torch.float32:
+        return
+
+    def cast(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(
+            each.to(dtype) if isinstance(each, Tensor) and each.is_floating_point() else each
+            for each in inputs
+        )
+
+    for module in modules:
+        module.register_forward_pre_hook(cast)
 
 
 def _slice(flat: Tensor, place: Place) -> Tensor:

@@ -13,13 +13,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Shard
 
 from cost_models.specs.job import Optimizer as Kind
-from planner.executor.data_parallel.base import DataParallel, DataParallelSettings
-from planner.executor.data_parallel.collectives import gather_rows, sum_coalesced
-from planner.executor.data_parallel.held import Held, is_my_turn, part_of
-from planner.executor.data_parallel.matrices import RowMatrices, tp_rows
-from planner.executor.data_parallel.records import ParameterRecord, local_of, unpadded, whole_of
+from planner.executor.data_parallel.base import DataParallel, DataParallelSettings, FinalGradient
+from planner.executor.data_parallel.collectives import sum_coalesced
+from planner.executor.data_parallel.held import Held, Part, is_my_turn, part_of
+from planner.executor.data_parallel.matrices import RowMatrices, Sharded, part_shape
+from planner.executor.data_parallel.records import ParameterRecord, local_of, unpadded
 from planner.executor.data_parallel.ties import counted_here, sum_copies
 from planner.executor.data_parallel.units import units_of
 from planner.executor.mesh import Meshes
@@ -46,6 +47,7 @@ class FullySharded(DataParallel):
         for chunk in self.modules:
             _shard(chunk, meshes, settings, reshard=reshard, offload=offload)
         self._parameters = _by_record(self.modules, self.records)
+        self._sharded = [_sharded(record, meshes) for record in self.records]
         self._counts = [counted_here(record, self.ties, meshes) for record in self.records]
         self._views = [nn.Parameter(local_of(parameter)) for parameter in self._parameters]
         on_host = offloads_optimizer(offload, meshes.device_type)
@@ -64,9 +66,7 @@ class FullySharded(DataParallel):
                 parameter = nn.Parameter(self._host.masters[index])
                 parameter.grad = self._host.gradients[index]
             if settings.optimizer.kind is Kind.MUON and record.is_matrix:
-                rows = tp_rows(record, self.meshes.tp)
-                group = self.meshes.shard.get_group()
-                matrices = RowMatrices(record, rows, self.meshes.tp, group, turn=index)
+                matrices = RowMatrices(self._sharded[index], turn=index)
             targets.append(Target(parameter, matrices))
         return targets
 
@@ -89,8 +89,10 @@ class FullySharded(DataParallel):
     def finish_gradients(self) -> None:
         """Sum tensor-parallel parts and tied copies of the sharded gradients."""
         gradients = {record: self._gradient(index) for index, record in enumerate(self.records)}
-        partial = [gradients[record] for record in self.records if record.is_partial]
-        sum_coalesced([each for each in partial if each.numel()], self.meshes.tp_group)
+        for expert in (False, True):
+            own = [record for record in self.records if record.is_partial and record.expert is expert]
+            partial = [gradients[record] for record in own if gradients[record].numel()]
+            sum_coalesced(partial, self.meshes.partial_group_of(expert=expert))
         for tie in self.ties:
             sum_copies(tie, [gradients[record] for record in tie.records])
 
@@ -98,7 +100,7 @@ class FullySharded(DataParallel):
     def full_gradients(self) -> dict[str, Tensor]:
         """Whole gradients by global name; collective."""
         return {
-            record.name: self._whole(self._gradient(index), record)
+            record.name: self._whole(index, self._gradient(index))
             for index, record in enumerate(self.records)
         }
 
@@ -109,31 +111,24 @@ class FullySharded(DataParallel):
             for part in module.modules():
                 if isinstance(part, FSDPModule):
                     part.reshard()
-        pairs = zip(self.records, self._parameters, strict=True)
-        return {record.name: self._whole(local_of(parameter), record) for record, parameter in pairs}
+        return {
+            record.name: self._whole(index, local_of(self._parameters[index]))
+            for index, record in enumerate(self.records)
+        }
 
     @torch.no_grad()
     def held(self) -> list[Held]:
         """The local rows of every parameter; replicas take turns in writing."""
-        return [self._held(index, record) for index, record in enumerate(self.records)]
-
-    def _held(self, index: int, record: ParameterRecord) -> Held:
-        target = self._updated[index]
-        if self._host is None:
-            target.data = local_of(self._parameters[index])
-        part = part_of(record, self.meshes)
-        rows, shards = part.sizes[0] if part.sizes else 1, self.meshes.shard
-        first = min(-(-rows // shards.size()) * shards.get_local_rank(), rows)
-        my_turn = is_my_turn(index, self.meshes.root["replicate"].size(), self.meshes.at.replicate)
-        return Held(
-            record,
-            part,
-            target,
-            start=0,
-            first=first * math.prod(part.sizes[1:]),
-            numel=target.numel(),
-            writes=self._counts[index] and my_turn,
-        )
+        held = []
+        for index, (record, parameter) in enumerate(zip(self.records, self._parameters, strict=True)):
+            target, sharded = self._updated[index], self._sharded[index]
+            if self._host is None:
+                target.data = local_of(parameter)
+            part, first = _piece(part_of(record, self.meshes), sharded)
+            replicas = 1 if self._stands_apart(record) else self.meshes.root["replicate"].size()
+            writes = self._counts[index] and is_my_turn(index, replicas, self.meshes.at.replicate % replicas)
+            held.append(Held(record, part, target, 0, first, target.numel(), True, writes))
+        return held
 
     @torch.no_grad()
     def publish(self) -> None:
@@ -142,12 +137,13 @@ class FullySharded(DataParallel):
             for parameter, master in zip(self._parameters, self._host.masters, strict=True):
                 local_of(parameter).copy_(master)
 
-    def _whole(self, local: Tensor, record: ParameterRecord) -> Tensor:
-        tp = self.meshes.tp
+    def _stands_apart(self, record: ParameterRecord) -> bool:
+        return record.expert and self.meshes.experts is not None
+
+    def _whole(self, index: int, local: Tensor) -> Tensor:
         # Where parameters rest on the host, NCCL needs them on the device.
-        mine = local.to(self.meshes.device_type)
-        rows = gather_rows(mine, tp_rows(record, tp), self.meshes.shard.get_group())
-        return unpadded(whole_of(rows, record, tp), record)
+        whole = self._sharded[index].whole(local.to(self.meshes.device_type))
+        return unpadded(whole, self.records[index])
 
     def _gradient(self, index: int) -> Tensor:
         """The local shard of a gradient; zeros for a parameter that no micro-batch used."""
@@ -156,12 +152,15 @@ class FullySharded(DataParallel):
             parameter.grad = torch.zeros_like(parameter)
         return local_of(parameter.grad)
 
-    def _final_gradients(self) -> list[tuple[Tensor, bool]]:
-        gradients = [self._gradient(index) for index in range(len(self.records))]
-        return list(zip(gradients, self._counts, strict=True))
+    def _final_gradients(self) -> list[FinalGradient]:
+        pairs = zip(self.records, self._counts, strict=True)
+        return [
+            FinalGradient(self._gradient(index), counts, self._stands_apart(record))
+            for index, (record, counts) in enumerate(pairs)
+        ]
 
-    def _norm_groups(self) -> list[dist.ProcessGroup]:
-        return [self.meshes.shard.get_group(), self.meshes.tp_group, self.meshes.pp_group]
+    def _sharing_groups(self) -> tuple[list[dist.ProcessGroup], list[dist.ProcessGroup]]:
+        return [self.meshes.shard.get_group()], [self.meshes.data_group_of(expert=True)]
 
     def _update(self) -> None:
         gradients = [self._gradient(index) for index in range(len(self.records))]
@@ -182,25 +181,70 @@ class FullySharded(DataParallel):
 def _shard(
     chunk: nn.Module, meshes: Meshes, settings: DataParallelSettings, *, reshard: bool, offload: str
 ) -> None:
-    """Shard a chunk in place: each unit, then what is left; gradients are sums, not means."""
+    """Shard a chunk in place: experts that stand apart, each unit, what is left; gradients are sums, not means."""
     dtype = compute_dtype(settings.precision)
     mixed = MixedPrecisionPolicy()
     if dtype is not REDUCE_DTYPE:
         mixed = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=REDUCE_DTYPE)
     policy = sharding_policy(offload, meshes.device_type)
-    for unit in [*units_of(chunk), [chunk]]:
+
+    def shard(unit: list[nn.Module], expert: bool) -> None:
+        data = meshes.experts.data if expert and meshes.experts else meshes.fsdp
         fully_shard(
             unit if len(unit) > 1 else unit[0],
-            mesh=meshes.fsdp,
+            mesh=data,
             reshard_after_forward=reshard,
             mp_policy=mixed,
             offload_policy=policy,
+            shard_placement_fn=(lambda p: Shard(_dim(local_of(p).shape, data.size()))) if expert else None,
         )
+
+    units = units_of(chunk)
+    for unit in units if meshes.experts is not None else []:
+        experts = [part for top in unit for part in top.modules() if _holds_experts(part)]
+        if experts:
+            shard(experts, expert=True)
+    for unit in [*units, [chunk]]:
+        shard(unit, expert=False)
     for part in chunk.modules():
         if isinstance(part, FSDPModule):
             # Gloo has no reduction that divides, so the factor 1 needs plain sums asked for too.
             part.set_gradient_divide_factor(1.0)
             part.set_force_sum_reduction_for_comms(True)
+
+
+def _holds_experts(part: nn.Module) -> bool:
+    return any(getattr(parameter, "expert_parallel", False) for parameter in part.parameters(recurse=False))
+
+
+def _dim(shape: Sequence[int], ranks: int) -> int:
+    """Dimension that data ranks divide: the experts, or the first other one where those do not go round."""
+    if shape[0] % ranks == 0:
+        return 0
+    return next((dim for dim, size in enumerate(shape) if size % ranks == 0), 0)
+
+
+def _sharded(record: ParameterRecord, meshes: Meshes) -> Sharded:
+    """How FSDP2 divides a parameter's local part."""
+    mesh = meshes.model_mesh(expert=record.expert)
+    if not record.expert or meshes.experts is None:
+        return Sharded(record, mesh, meshes.shard.get_group())
+    group = meshes.experts.data_group
+    return Sharded(record, mesh, group, _dim(part_shape(record, mesh), group.size()))
+
+
+def _piece(part: Part, sharded: Sharded) -> tuple[Part, int]:
+    """The box that this rank's elements lie in one after the other, and the place of the first of them."""
+    dim, ranks, rank = sharded.dim, sharded.group.size(), sharded.group.rank()
+    length = part.sizes[dim] if part.sizes else 1
+    each = -(-length // ranks)
+    first = min(each * rank, length)
+    if dim == 0:
+        return part, first * math.prod(part.sizes[1:])
+    offsets, sizes = list(part.offsets), list(part.sizes)
+    offsets[dim] += first
+    sizes[dim] = min(each, length - first)
+    return Part(tuple(offsets), tuple(sizes)), 0
 
 
 def _by_record(modules: Sequence[nn.Module], records: Sequence[ParameterRecord]) -> list[nn.Parameter]:

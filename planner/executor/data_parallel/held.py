@@ -47,13 +47,14 @@ class Held:
 
 
 def part_of(record: ParameterRecord, meshes: Meshes) -> Part:
-    """This rank's box of a parameter: tensor-parallel ranks hold equal pieces along one dimension."""
+    """This rank's box of a parameter: the ranks of the mesh that divides it hold equal pieces along its dimensions."""
     offsets, sizes = [0] * len(record.shape), list(record.shape)
-    for placement in record.tp_placements:
+    mesh = meshes.model_mesh(expert=record.expert)
+    for place, placement in enumerate(record.tp_placements):
         if placement.is_shard():
             dim = placement.dim  # type: ignore[attr-defined]
-            sizes[dim] //= meshes.tp.size()
-            offsets[dim] = sizes[dim] * meshes.at.tp
+            sizes[dim] //= mesh.size(place)
+            offsets[dim] = sizes[dim] * mesh.get_local_rank(place)
     return Part(tuple(offsets), tuple(sizes))
 
 

@@ -37,7 +37,8 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class LayoutOptions:
-    """Ranks that share a bucket evenly, its size, and what the optimizer needs of the order of elements.
+    """Ranks that share a bucket evenly (other ones where it holds experts), its size, and what the optimizer needs of
+    the order of elements.
 
     Every parameter and every rank's share starts at a multiple of `alignment` elements.
     """
@@ -46,6 +47,7 @@ class LayoutOptions:
     bucket_bytes: int
     alignment: int = ALIGNMENT
     matrices_apart: bool = False
+    expert_ranks: int = 1
 
 
 def lay_out(
@@ -53,7 +55,7 @@ def lay_out(
 ) -> list[Bucket]:
     """Buckets in the order in which a backward pass completes them: from the last parameter to the first.
 
-    Only parameters that are reduced alike share a bucket: those of one chunk, held alike over tensor-parallel ranks;
+    Only parameters that are reduced alike share a bucket: those of one chunk, dense or of experts, divided alike;
     each tied parameter has its own, so that its shard is the same slice on every rank that has a copy. A bucket is
     complete when its first parameter is; buckets hold `bucket_bytes` of fp32 gradients or one parameter.
     """
@@ -72,20 +74,21 @@ def lay_out(
         bucket.numel += numels[index]
     closed.extend(open_buckets.values())
     closed.sort(key=lambda each: each.indices[-1], reverse=True)
-    return [_bucket(each.indices, numels, options) for each in closed]
+    return [_bucket(each.indices, numels, options, records[each.indices[0]].expert) for each in closed]
 
 
 def _kind(record: ParameterRecord, index: int) -> tuple[object, ...]:
     tie: object = (record.tie, index) if record.tie else ""
-    return record.chunk, record.is_tp_sharded, record.is_partial, tie
+    return record.chunk, record.expert, record.is_tp_sharded, record.is_partial, tie
 
 
-def _bucket(indices: Sequence[int], numels: Sequence[int], options: LayoutOptions) -> Bucket:
+def _bucket(indices: Sequence[int], numels: Sequence[int], options: LayoutOptions, expert: bool) -> Bucket:
     places, start = [], 0
+    ranks = options.expert_ranks if expert else options.ranks
     for index in indices:
         places.append(Place(index, start, numels[index]))
         start = _rounded_up(start + numels[index], options.alignment)
-    return Bucket(tuple(places), _rounded_up(start, options.alignment * options.ranks))
+    return Bucket(tuple(places), _rounded_up(start, options.alignment * ranks))
 
 
 def _rounded_up(number: int, multiple: int) -> int:

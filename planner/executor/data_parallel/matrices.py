@@ -4,6 +4,8 @@ The work is divided: each data rank computes its turn of the matrices, and the r
 others, which is exact.
 """
 
+from dataclasses import dataclass
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -26,10 +28,11 @@ class BucketMatrices:
     """Matrices that lie in a flat bucket, whole on every data rank or shared between them."""
 
     def __init__(
-        self, bucket: FlatBucket, tp: DeviceMesh, group: dist.ProcessGroup | None, *, shared: bool
+        self, bucket: FlatBucket, mesh: DeviceMesh, group: dist.ProcessGroup | None, *, shared: bool
     ) -> None:
+        """`mesh` divides the matrices, `group` holds the same parts of them."""
         self._bucket = bucket
-        self._tp = tp
+        self._mesh = mesh
         self._group = group
         self._shared = shared
 
@@ -46,36 +49,58 @@ class BucketMatrices:
         for index, (source, target) in enumerate(pairs):
             record = bucket.records[index]
             if group is None or index % group.size() == group.rank():
-                target.copy_(tp_part(function(whole_of(source, record, self._tp)), record, self._tp))
+                target.copy_(own_part(function(whole_of(source, record, self._mesh)), record, self._mesh))
         if group is None:
             return result
         (reduce_scatter if self._shared else all_reduce)(result, group).wait()
         return shard_of(result, group) if self._shared else result
 
 
-class RowMatrices:
-    """One matrix whose rows are divided over a group in equal pieces, the last ones short or empty."""
+@dataclass(frozen=True, slots=True)
+class Sharded:
+    """How one parameter's local part is divided once more: over `group`, along dimension `dim`, into equal pieces, the
+    last ones short or empty; `mesh` is what divides the parameter itself."""
 
-    def __init__(
-        self, record: ParameterRecord, rows: int, tp: DeviceMesh, group: dist.ProcessGroup, turn: int
-    ) -> None:
-        self._record = record
-        self._rows = rows
-        self._tp = tp
-        self._group = group
-        self._is_my_turn = turn % group.size() == group.rank()
+    record: ParameterRecord
+    mesh: DeviceMesh
+    group: dist.ProcessGroup
+    dim: int = 0
+
+    @property
+    def length(self) -> int:
+        """Size of the local part along the dimension."""
+        return part_shape(self.record, self.mesh)[self.dim]
+
+    def gathered(self, piece: Tensor) -> Tensor:
+        """The local part from this rank's piece; collective over the group."""
+        return gather_rows(piece.movedim(self.dim, 0), self.length, self.group).movedim(0, self.dim)
+
+    def whole(self, piece: Tensor) -> Tensor:
+        """The whole tensor from this rank's piece; collective."""
+        return whole_of(self.gathered(piece), self.record, self.mesh)
+
+
+class RowMatrices:
+    """One matrix whose rows (or another dimension) are divided over a group."""
+
+    def __init__(self, sharded: Sharded, turn: int) -> None:
+        self._sharded = sharded
+        self._is_my_turn = turn % sharded.group.size() == sharded.group.rank()
 
     def apply(self, function: MatrixFunction, local: Tensor) -> Tensor:
         """This rank's rows of the function of the matrix."""
-        group = self._group
-        result = local.new_zeros((-(-self._rows // group.size()) * group.size(), *local.shape[1:]))
-        whole = gather_rows(local, self._rows, group)
+        sharded = self._sharded
+        group, rows = sharded.group, local.movedim(sharded.dim, 0)
+        piece = -(-sharded.length // group.size())
+        result = rows.new_zeros((piece * group.size(), *rows.shape[1:]))
+        part = sharded.gathered(local)
         if self._is_my_turn:
-            found = function(whole_of(whole, self._record, self._tp))
-            result[: self._rows] = tp_part(found, self._record, self._tp)
+            found = function(whole_of(part, sharded.record, sharded.mesh))
+            own = own_part(found, sharded.record, sharded.mesh)
+            result[: sharded.length] = own.movedim(sharded.dim, 0)
         if group.size() > 1:
             reduce_scatter(result, group).wait()
-        return shard_of(result, group)[: len(local)]
+        return shard_of(result, group)[: len(rows)].movedim(0, sharded.dim)
 
 
 class WholeMatrices:
@@ -95,14 +120,18 @@ class WholeMatrices:
         return result
 
 
-def tp_part(whole: Tensor, record: ParameterRecord, tp: DeviceMesh) -> Tensor:
-    """The tensor-parallel rank's part of a whole matrix."""
-    for placement in record.tp_placements:
+def own_part(whole: Tensor, record: ParameterRecord, mesh: DeviceMesh) -> Tensor:
+    """This rank's part of a whole matrix on the mesh that divides it."""
+    for dim, placement in enumerate(record.tp_placements):
         if isinstance(placement, Shard):
-            return whole.chunk(tp.size(), placement.dim)[tp.get_local_rank()]
+            whole = whole.chunk(mesh.size(dim), placement.dim)[mesh.get_local_rank(dim)]
     return whole
 
 
-def tp_rows(record: ParameterRecord, tp: DeviceMesh) -> int:
-    """Rows of the tensor-parallel rank's part of a matrix."""
-    return record.shape[0] // (tp.size() if Shard(0) in record.tp_placements else 1)
+def part_shape(record: ParameterRecord, mesh: DeviceMesh) -> tuple[int, ...]:
+    """Shape of one rank's part of a matrix on the mesh that divides it."""
+    shape = list(record.shape)
+    for dim, placement in enumerate(record.tp_placements):
+        if isinstance(placement, Shard):
+            shape[placement.dim] //= mesh.size(dim)
+    return tuple(shape)

@@ -18,17 +18,23 @@ BLOCK = 16_384
 def global_norm(
     gradients: Sequence[Tensor], groups: Sequence[dist.ProcessGroup], device: torch.device
 ) -> float:
-    """L2 norm over the gradients of all ranks of the groups; each rank passes what it alone counts.
+    """L2 norm over the gradients of all ranks of the groups; each rank passes what it alone counts."""
+    return math.sqrt(summed(square_sum(gradients, device), groups).item())
 
-    Norms of blocks are accumulated in fp32, and their squares added in fp64.
-    """
+
+def square_sum(gradients: Sequence[Tensor], device: torch.device) -> Tensor:
+    """Sum of squares of this rank's gradients, an fp64 scalar: norms of blocks in fp32, their squares in fp64."""
     squares = [_square_sum(gradient) for gradient in gradients if gradient.numel()]
     total = torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64)
-    total = total.to(device)
+    return total.to(device)
+
+
+def summed(total: Tensor, groups: Sequence[dist.ProcessGroup]) -> Tensor:
+    """The sum over the ranks of one group after the other, in place; collective."""
     for group in groups:
         if group.size() > 1:
             dist.all_reduce(total, group=group)
-    return math.sqrt(total.item())
+    return total
 
 
 def _square_sum(gradient: Tensor) -> Tensor:

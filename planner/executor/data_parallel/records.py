@@ -20,13 +20,16 @@ class ParameterRecord:
     tie: str
     """Name shared by every copy of the same parameter; empty for parameters of their own."""
     tp_placements: tuple[Placement, ...]
-    """Placement on the tensor-parallel mesh; empty for plain tensors."""
+    """Placements on the mesh that divides it (`Meshes.model_mesh`); empty for plain tensors."""
     is_partial: bool
-    """Replicated over tensor-parallel ranks, each of which holds a part of its gradient's sum."""
+    """Replicated over tensor-parallel (for an expert: expert-tensor-parallel) ranks, each of which holds a part of its
+    gradient's sum."""
     rows: int
     """Rows of the model's own, where others pad a vocabulary; 0: all."""
     is_matrix: bool
     """A hidden layer's matrix, stack of matrices or convolution; not what stands in a table or a head."""
+    expert: bool = False
+    """Of routed experts that stand apart: divided over (ep, etp), summed over expert data parallel ranks."""
 
     @property
     def is_tp_sharded(self) -> bool:
@@ -51,9 +54,9 @@ def local_of(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def whole_of(local: Tensor, record: ParameterRecord, tp: DeviceMesh) -> Tensor:
-    """The whole tensor from tensor-parallel shards; collective over the mesh where there are any."""
-    return as_dtensor(local, record, tp).full_tensor() if record.is_tp_sharded else local
+def whole_of(local: Tensor, record: ParameterRecord, mesh: DeviceMesh) -> Tensor:
+    """The whole tensor from the parts on the mesh that divides it; collective over it where there are any."""
+    return as_dtensor(local, record, mesh).full_tensor() if record.is_tp_sharded else local
 
 
 def as_dtensor(local: Tensor, record: ParameterRecord, mesh: DeviceMesh) -> DTensor:
@@ -97,4 +100,5 @@ def _record(name: str, chunk: int, parameter: nn.Parameter, *, is_table: bool) -
         is_partial=getattr(parameter, "tensor_parallel_partial", False),
         rows=getattr(parameter, "unpadded_rows", 0),
         is_matrix=parameter.ndim > 1 and not is_table,
+        expert=getattr(parameter, "expert_parallel", False),
     )

@@ -58,30 +58,30 @@ class ParameterServer(FlatDataParallel):
             self._hand_out(bucket.gradients)
         return super().full_gradients()
 
-    def _matrix_group(self) -> None:
+    def _matrix_group(self, bucket: FlatBucket) -> None:
         """The server works alone."""
 
     @property
     def _has_states(self) -> bool:
         return self._is_server
 
-    def _is_my_turn(self, index: int) -> bool:
+    def _is_my_turn(self, bucket: FlatBucket, index: int) -> bool:
         return self._is_server
 
     def _reduce(self, bucket: FlatBucket) -> None:
         """Workers send, the server adds one worker's gradient after the other."""
         if not self._is_server:
-            dist.send(bucket.gradients, self._ranks[0], group=self._group)
+            dist.send(bucket.gradients, self._ranks[0], group=self.meshes.data_group)
         elif len(self._ranks) > 1:
             arriving = torch.empty_like(bucket.gradients)
             for worker in self._ranks[1:]:
-                dist.recv(arriving, worker, group=self._group)
+                dist.recv(arriving, worker, group=self.meshes.data_group)
                 bucket.gradients += arriving
 
     def _hand_out(self, tensor: Tensor) -> None:
         """The server's tensor to every worker, one after the other."""
         if not self._is_server:
-            dist.recv(tensor, self._ranks[0], group=self._group)
+            dist.recv(tensor, self._ranks[0], group=self.meshes.data_group)
             return
         for worker in self._ranks[1:]:
-            dist.send(tensor, worker, group=self._group)
+            dist.send(tensor, worker, group=self.meshes.data_group)

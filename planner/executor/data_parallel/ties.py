@@ -47,11 +47,22 @@ def find_ties(records: Sequence[ParameterRecord], meshes: Meshes) -> tuple[Tie, 
 
 
 def counted_here(record: ParameterRecord, ties: Sequence[Tie], meshes: Meshes) -> bool:
-    """Whether this rank counts the parameter in sums over pipeline and tensor-parallel ranks: each once."""
-    if not record.is_tp_sharded and meshes.at.tp != 0:
+    """Whether this rank counts the parameter in sums over pipeline ranks and those that divide it: each once."""
+    if not _first_of_copies(record, meshes):
         return False
     tie = next((tie for tie in ties if tie.name == record.tie), None)
     return tie is None or (tie.is_owner and tie.records[0] is record)
+
+
+def _first_of_copies(record: ParameterRecord, meshes: Meshes) -> bool:
+    """Whether no rank before this one, of those among which the parameter is divided, holds the same part."""
+    if not record.expert:
+        return record.is_tp_sharded or meshes.at.tp == 0
+    mesh = meshes.model_mesh(expert=True)
+    return all(
+        placement.is_shard() or mesh.get_local_rank(dim) == 0
+        for dim, placement in enumerate(record.tp_placements)
+    )
 
 
 def sum_copies(tie: Tie, gradients: Sequence[Tensor]) -> None:

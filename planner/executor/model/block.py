@@ -11,8 +11,8 @@ from planner.executor.model.operators.routing import RouterModule
 from planner.executor.model.recompute import run_again
 from planner.executor.model.regrow import GivenUp
 from planner.executor.model.segments import Segment
-from planner.executor.model.tensor_parallel import TensorParallel, enter
-from planner.executor.model.wiring import ENTER, GATE, INPUT
+from planner.executor.model.tensor_parallel import TensorParallel, divide, enter, unite
+from planner.executor.model.wiring import DIVIDE, ENTER, GATE, INPUT, UNITE
 
 
 class Block(nn.Module):
@@ -24,7 +24,11 @@ class Block(nn.Module):
         super().__init__()
         for name, module in modules.items():
             self.add_module(name, module)
-        self.calls: dict[str, Callable[..., Any]] = {**modules, ENTER: partial(enter, tp=tp)}
+        passages = {ENTER: enter, DIVIDE: divide, UNITE: unite}
+        self.calls: dict[str, Callable[..., Any]] = {
+            **modules,
+            **{name: partial(passage, tp=tp) for name, passage in passages.items()},
+        }
         router = modules.get("router")
         if isinstance(router, RouterModule):
             self.calls[GATE] = router.gate
@@ -41,7 +45,7 @@ class Block(nn.Module):
         return self._run(x)[0]
 
     def _run(self, x: Tensor) -> tuple[Tensor, ...]:
-        held = {INPUT: x}
+        held: dict[str, Any] = {INPUT: x}
         recomputes = self.training and not self.full_recompute
         given_up = GivenUp()
         promises = recomputes and any(segment.given_up for segment in self.segments)
@@ -53,18 +57,18 @@ class Block(nn.Module):
                     self._steps(segment, held, given_up)
         return (held[self.output],)
 
-    def _again(self, segment: Segment, held: dict[str, Tensor], given_up: GivenUp) -> None:
+    def _again(self, segment: Segment, held: dict[str, Any], given_up: GivenUp) -> None:
         """Run a segment keeping its inputs only; what it gives up is made from them again."""
 
-        def run(*tensors: Tensor) -> tuple[Tensor, ...]:
-            inside = dict(zip(segment.inputs, tensors, strict=True))
+        def run(*tensors: Any) -> tuple[Any, ...]:
+            inside: dict[str, Any] = dict(zip(segment.inputs, tensors, strict=True))
             self._steps(segment, inside, GivenUp())
             return tuple(inside[key] for key in segment.outputs)
 
         inputs = tuple(held[key] for key in segment.inputs)
         outputs = run_again(run, inputs, self.random)
         if segment.given_up:
-            kept = tuple(each.detach() for each in inputs)
+            kept = tuple(each.detach() if isinstance(each, Tensor) else each for each in inputs)
             places = [segment.outputs.index(key) for key in segment.given_up]
 
             def make() -> tuple[Tensor, ...]:
@@ -75,7 +79,7 @@ class Block(nn.Module):
         held.update(zip(segment.outputs, outputs, strict=True))
         self._drop({key for dropped in segment.dropped for key in dropped}, held, given_up)
 
-    def _steps(self, segment: Segment, held: dict[str, Tensor], given_up: GivenUp) -> None:
+    def _steps(self, segment: Segment, held: dict[str, Any], given_up: GivenUp) -> None:
         for step, dropped in zip(segment.steps, segment.dropped, strict=True):
             found = self.calls[step.module](*[held[key] for key in step.inputs])
             if isinstance(found, tuple):
@@ -86,8 +90,8 @@ class Block(nn.Module):
                 given_up.follow(held[step.inputs[0]], held[step.outputs[0]], self.calls[ENTER])
             self._drop(dropped, held, given_up)
 
-    def _drop(self, keys: Iterable[str], held: dict[str, Tensor], given_up: GivenUp) -> None:
+    def _drop(self, keys: Iterable[str], held: dict[str, Any], given_up: GivenUp) -> None:
         for key in keys:
             tensor = held.pop(key, None)
-            if tensor is not None and given_up.places:
+            if isinstance(tensor, Tensor) and given_up.places:
                 given_up.forget(tensor)

@@ -16,14 +16,10 @@ from planner.executor.model.operators.attention import AttentionModule
 from planner.executor.model.operators.convolution import BatchNormModule, Conv2dModule, PoolModule
 from planner.executor.model.operators.elementwise import ActivationModule, ResidualModule
 from planner.executor.model.operators.embedding import EmbeddingModule
+from planner.executor.model.operators.experts import ExpertActivationModule, GroupedLinearModule
 from planner.executor.model.operators.head import LmHeadModule, SoftCapModule
 from planner.executor.model.operators.linear import LinearModule
-from planner.executor.model.operators.moe import (
-    CombineModule,
-    DispatchModule,
-    ExpertActivationModule,
-    GroupedLinearModule,
-)
+from planner.executor.model.operators.moe import CombineModule, DispatchModule
 from planner.executor.model.operators.norm import NormModule
 from planner.executor.model.operators.rope import rope_module
 from planner.executor.model.operators.routing import RouterModule
@@ -126,7 +122,7 @@ def build_block(site: Site, loss: LossShape) -> Block:
     """One layer's operators and how tensors pass between them."""
     operators = site.kind.operators
     modules = {operator.name: build_operator(operator, site) for operator in operators}
-    regions = Regions(site.tp.size > 1, site.options.expert_tensor_parallel)
+    regions = Regions(site.tp.size > 1, site.tp.splits_sequence)
     steps = wire(operators, regions)
     again = recomputed(site.kind, site.options.scopes, regions)
     chunks = site.options.cross_entropy_chunks

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from planner.executor.model.expert_parallel import ExpertParallel
 from planner.executor.model.tensor_parallel import TensorParallel
 
 DROPOUT_PROBABILITY = 0.1
@@ -40,5 +41,4 @@ class BuildOptions:
     fused_cross_entropy: bool = False
     cross_entropy_chunks: int = 1
     train_mtp: bool = False
-    expert_tensor_parallel: bool = False
-    """Experts divided inside over the tensor-parallel ranks (etp = tp), else whole on each of them (etp = 1)."""
+    experts: ExpertParallel = field(default_factory=ExpertParallel)

@@ -49,7 +49,8 @@ class Initial:
     """A parameter to make: its whole shape, first values, the dimension divided over tensor-parallel ranks.
 
     `rows` above 0: the first dimension is padded with zero rows to a multiple of the ranks. `partial`: see
-    `mark_partial`. `tie` names the storage it shares.
+    `mark_partial`. `tie` names the storage it shares. `expert`: the first dimension counts routed experts, which ep
+    ranks divide, and `shard` is divided over expert-tensor-parallel ranks.
     """
 
     shape: tuple[int, ...]
@@ -58,6 +59,7 @@ class Initial:
     tie: str = ""
     partial: bool = False
     pad: bool = False
+    expert: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,13 @@ class Maker:
             return self.tied[tie]
         full_name = f"{self.prefix}.{name}"
         whole = self._draw(tie or full_name, initial)
-        parameter = nn.Parameter(self._place(full_name, whole, initial))
-        if initial.partial and self.options.tensor_parallel.size > 1:
+        place = self._place_expert if initial.expert else self._place
+        parameter = nn.Parameter(place(full_name, whole, initial))
+        ranks = self.options.experts.etp if initial.expert else self.options.tensor_parallel.size
+        if initial.partial and ranks > 1:
             mark_partial(parameter)
+        if initial.expert:
+            parameter.expert_parallel = True  # type: ignore[attr-defined]
         if initial.pad:
             parameter.unpadded_rows = initial.shape[0]  # type: ignore[attr-defined]
         if tie:
@@ -109,6 +115,27 @@ class Maker:
             raise RuntimeError(f"tensor parallel of size {tp.size} has no mesh; give one")
         placement = Replicate() if initial.shard is None else Shard(initial.shard)
         return DTensor.from_local(part, tp.mesh, [placement], run_check=False)
+
+    def _place_expert(self, name: str, whole: Tensor, initial: Initial) -> Tensor:
+        """The rank's experts and its part of each, as a DTensor where they are divided."""
+        options, group = self.options, self.options.experts
+        cuts = [(0, group.ep, group.ep_rank)]
+        cuts += [] if initial.shard is None else [(initial.shard, group.etp, group.etp_rank)]
+        part = whole
+        for dim, ranks, rank in cuts:
+            if part.shape[dim] % ranks:
+                what = "experts" if dim == 0 else "features"
+                raise BadInput(
+                    f"{name} has {part.shape[dim]} {what}, which {ranks} ranks do not divide; use another "
+                    f"{'ep' if dim == 0 else 'etp'}"
+                )
+            length = part.shape[dim] // ranks
+            part = part.narrow(dim, rank * length, length)
+        part = part.to(options.device, options.dtype, copy=part is not whole)
+        if group.mesh is None:
+            return part
+        inner = Replicate() if initial.shard is None else Shard(initial.shard)
+        return DTensor.from_local(part, group.mesh, [Shard(0), inner], run_check=False)
 
     def _slice(self, name: str, whole: Tensor, initial: Initial, dim: int) -> Tensor:
         tp = self.options.tensor_parallel

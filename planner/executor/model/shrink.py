@@ -4,6 +4,7 @@ Equal sizes become equal sizes (a residual's width stays its branch's), and what
 parallelism divides stays divisible by the same degree.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +38,8 @@ class Shrinkage:
     blocks: tuple[int, ...]
     """Numbers of the kept blocks in order."""
     image_size: int = 0
+    features_over: int = 1
+    """Ranks that the features of experts are divided over."""
 
 
 @dataclass(slots=True)
@@ -104,7 +107,9 @@ def _vocabulary(rows: int, to: Shrinkage) -> int:
 
 
 def _experts(experts: int, to: Shrinkage) -> int:
-    return min(experts, GROUPS * max(to.experts_over, 2 * TOP_K)) if experts else 0
+    """A multiple of the ranks that divide them and of the groups, enough for a choice."""
+    ranks = to.experts_over
+    return min(experts, GROUPS * ranks * -(-2 * TOP_K // ranks)) if experts else 0
 
 
 def _sizes(model: ModelSpec, to: Shrinkage) -> _Sizes:
@@ -118,7 +123,7 @@ def _sizes(model: ModelSpec, to: Shrinkage) -> _Sizes:
     for kind in model.kinds.values():
         for attention in (op for op in kind.operators if isinstance(op, Attention)):
             _choose_heads(attention, _heads(attention, kind, to), sizes)
-    unit = HEAD_DIM * to.tp
+    unit = HEAD_DIM * math.lcm(to.tp, to.features_over)
     for width in sorted({w for op in operators for w in _widths(op)} | {model.hidden_size}):
         sizes.chosen.setdefault(width, 2 * unit + unit * len(sizes.chosen))
     return sizes

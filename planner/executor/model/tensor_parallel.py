@@ -84,6 +84,22 @@ def shared_sum(x: Tensor, tp: TensorParallel) -> Tensor:
     return found
 
 
+def divide(x: Tensor, tp: TensorParallel) -> Tensor:
+    """The rank's slice of the positions of a tensor that is equal on every rank; the gradient becomes whole again."""
+    if tp.size == 1:
+        return x
+    found: Tensor = _Divide.apply(x, tp)  # type: ignore[no-untyped-call]
+    return found
+
+
+def unite(x: Tensor, tp: TensorParallel) -> Tensor:
+    """The slices of all ranks; each takes the gradient of its own, as the gradients of the whole are equal."""
+    if tp.size == 1:
+        return x
+    found: Tensor = _Unite.apply(x, tp)  # type: ignore[no-untyped-call]
+    return found
+
+
 def sequence_slice(x: Tensor, tp: TensorParallel, dim: int) -> Tensor:
     """The rank's slice of the positions of a tensor that is whole on every rank."""
     if not tp.splits_sequence:
@@ -183,3 +199,34 @@ class _ScatterSequence(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
         return all_gather_sequence(gradients[0], ctx.group), None
+
+
+class _Divide(torch.autograd.Function):
+    """Own slice of the positions forward, all-gather backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, tp: TensorParallel) -> Tensor:
+        ctx.tp = tp
+        return _own_positions(x, tp)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
+        return all_gather_sequence(gradients[0], ctx.tp.group), None
+
+
+class _Unite(torch.autograd.Function):
+    """All-gather forward, own slice of the positions backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, tp: TensorParallel) -> Tensor:
+        ctx.tp = tp
+        return all_gather_sequence(x, tp.group)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
+        return _own_positions(gradients[0], ctx.tp), None
+
+
+def _own_positions(x: Tensor, tp: TensorParallel) -> Tensor:
+    length = x.shape[SEQUENCE_DIM] // tp.size
+    return x.narrow(SEQUENCE_DIM, tp.rank * length, length).contiguous()

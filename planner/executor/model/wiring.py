@@ -28,11 +28,20 @@ INPUT = "x"
 ENTER = "enter"
 """Not an operator: a tensor enters the tensor-parallel region."""
 
+DIVIDE = "divide"
+"""Not an operator: a tensor's positions are divided over the tensor-parallel ranks for the routed experts alone."""
+
+UNITE = "unite"
+"""Not an operator: what the experts made of the divided positions is whole on every rank again."""
+
 GATE = "gate"
 """Not an operator: the router's gate on the shared expert's output."""
 
 INSIDE = "@tp"
 """Ending of the key of a tensor that has entered the region."""
+
+DIVIDED = "@slice"
+"""Ending of the key of a tensor whose positions are divided for the experts, or of what they made of it."""
 
 RAW = "_raw"
 LATENT_INPUTS = ("q_up", "kv_down")
@@ -67,19 +76,30 @@ class _Names:
 
     def enter(self, key: str, scope_of: str) -> str:
         """The key inside the region; entered once, whoever reads it."""
-        inside = f"{key}{INSIDE}"
-        if inside not in self.entered:
-            self.entered.add(inside)
-            self.steps.append(Step(ENTER, (key,), (inside,), scope_of))
-        return inside
+        return self._passed(ENTER, key, f"{key}{INSIDE}", scope_of)
+
+    def divide(self, key: str, scope_of: str) -> str:
+        """The key of the rank's share of the positions; divided once."""
+        return self._passed(DIVIDE, key, f"{key}{DIVIDED}", scope_of)
+
+    def _passed(self, step: str, key: str, made: str, scope_of: str) -> str:
+        if made not in self.entered:
+            self.entered.add(made)
+            self.steps.append(Step(step, (key,), (made,), scope_of))
+        return made
 
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """Whether there is a tensor-parallel group, and whether experts are divided inside over it."""
+    """Whether there is a tensor-parallel group, and whether its ranks hold slices of the positions outside it."""
 
     tensor_parallel: bool = False
-    divided_experts: bool = False
+    sequence: bool = False
+
+    @property
+    def divides_tokens(self) -> bool:
+        """Whether ranks hold equal tokens, which must be divided between them for the experts."""
+        return self.tensor_parallel and not self.sequence
 
 
 def wire(operators: Sequence[Operator], regions: Regions) -> tuple[Step, ...]:
@@ -103,7 +123,11 @@ def _wired(operators: Sequence[Operator], regions: Regions) -> _Names:
         if regions.tensor_parallel:
             inputs = _entered(operator, inputs, names, regions)
         outputs = _outputs(operator, operators, names)
-        names.steps.append(Step(operator.name, inputs, outputs, operator.name))
+        united = isinstance(operator, Combine) and regions.divides_tokens
+        written = (f"{operator.name}{DIVIDED}",) if united else outputs
+        names.steps.append(Step(operator.name, inputs, written, operator.name))
+        if united:
+            names.steps.append(Step(UNITE, written, outputs, operator.name))
     return names
 
 
@@ -118,15 +142,15 @@ def _inputs(operator: Operator, names: _Names) -> tuple[str, ...]:
 
 
 def _of_routing(operator: Operator, names: _Names) -> tuple[str, ...]:
-    """What routed experts read beside their rows: choices, counts, tokens and weights of the rows."""
+    """What routed experts read beside their rows: choices, counts, the rows' way back and their weights."""
     if isinstance(operator, Dispatch):
         return names.groups["router"]
     if "dispatch" not in names.groups:
         return ()
-    _, counts, tokens, weights = names.groups["dispatch"]
+    _, counts, route, weights = names.groups["dispatch"]
     if isinstance(operator, Combine):
         dispatched = next(step for step in names.steps if step.module == "dispatch")
-        return (dispatched.inputs[0], tokens)
+        return (dispatched.inputs[0], route)
     if isinstance(operator, GroupedLinear):
         return (counts, weights) if operator.bias and operator.split == "row" else (counts,)
     return (weights,) if isinstance(operator, Activation) and operator.expert_top_k else ()
@@ -137,8 +161,8 @@ def _entered(operator: Operator, inputs: tuple[str, ...], names: _Names, regions
     column = isinstance(operator, Linear) and operator.split == "column" and not operator.per_sample
     if column or isinstance(operator, LmHead):
         return tuple(names.enter(key, operator.name) for key in inputs)
-    if isinstance(operator, Router | Dispatch) and regions.divided_experts:
-        return (names.enter(inputs[0], operator.name), *inputs[1:])
+    if isinstance(operator, Router | Dispatch) and regions.divides_tokens:
+        return (names.divide(inputs[0], operator.name), *inputs[1:])
     if isinstance(operator, Rope) and operator.inputs == LATENT_INPUTS:
         return (inputs[0], names.enter(inputs[1], operator.name), inputs[2])
     return inputs
@@ -160,7 +184,7 @@ def _outputs(operator: Operator, operators: Sequence[Operator], names: _Names) -
         return names.groups[name]
     if isinstance(operator, Dispatch):
         names.alias[name] = name
-        names.groups[name] = (name, f"{name}.counts", f"{name}.tokens", f"{name}.weights")
+        names.groups[name] = (name, f"{name}.counts", f"{name}.route", f"{name}.weights")
         return names.groups[name]
     if isinstance(operator, GroupedLinear) and is_gated(operator, operators):
         names.groups[name] = (f"{name}.gate", f"{name}.up")

@@ -4,20 +4,20 @@
 """
 
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 from cost_models.errors import BadInput
-from planner.executor.data import Sampler, open_source
 from planner.executor.differences import Worst, compare_gradients, compare_parameters, rounding_names
-from planner.executor.reference import Reference, ReferenceStep
+from planner.executor.positions import token_parts
+from planner.executor.reference import ReferenceRun, train_reference
 from planner.executor.refuse import run_violations
 from planner.executor.request import RunOrder
-from planner.executor.verification import ADAM_EPS, LEARNING_RATE, LIMITS, STEPS
+from planner.executor.verification import ADAM_EPS, LEARNING_RATE, LIMITS, SAFE_MARGIN, STEPS
 from tests.planner.executor.orders import LLAMA, tiny_order
 from tests.planner.executor.ranks import RankError, run_ranks
 
@@ -118,49 +118,78 @@ def differences(layout: Layout) -> Differences:
 
 def compare(order: RunOrder, world: int) -> Differences:
     """Hold an order against one process with the same model, job and options."""
-    document = order.to_json()
-    steps, last, first_names = reference_of(order)
-    results = run_ranks(train_rank, world, document, timeout_s=120.0)
+    return compare_all([order], world)[0]
+
+
+def compare_all(orders: Sequence[RunOrder], world: int) -> list[Differences]:
+    """The same of several orders, one after the other in the same processes."""
+    expected = [reference_of(order) for order in orders]
+    documents = [
+        with_seed_of(reference, order).to_json() for reference, order in zip(expected, orders, strict=True)
+    ]
+    by_rank = run_ranks(train_rank, world, documents, timeout_s=120.0)
+    return [
+        _differences(reference, ranks)
+        for reference, ranks in zip(expected, zip(*by_rank, strict=True), strict=True)
+    ]
+
+
+def _differences(expected: ReferenceRun, ranks: Sequence[Any]) -> Differences:
     loss = max(
-        abs(own.loss - expected.loss) / expected.loss
-        for own_steps, _ in results
-        for own, expected in zip(own_steps, steps, strict=True)
+        abs(own.loss - step.loss) / step.loss
+        for own_steps, _ in ranks
+        for own, step in zip(own_steps, expected.steps, strict=True)
     )
     gradients, parameters, names = Worst(), Worst(), set()
-    rounding = rounding_names([step.gradients for step in steps])
-    for own_steps, own_parameters in results:
-        for own, expected in zip(own_steps, steps, strict=True):
-            compare_gradients(own.gradients, expected.gradients, gradients)
+    rounding = rounding_names([step.gradients for step in expected.steps])
+    for own_steps, own_parameters in ranks:
+        for own, step in zip(own_steps, expected.steps, strict=True):
+            compare_gradients(own.gradients, step.gradients, gradients)
             names |= set(own.gradients)
-        compare_parameters(own_parameters, last, rounding, parameters)
-    missing = tuple(sorted(first_names - names))
+        compare_parameters(own_parameters, expected.parameters, rounding, parameters)
+    missing = tuple(sorted(expected.first_names - names))
     return Differences(loss, gradients.value, parameters.value, gradients.name, missing)
 
 
-_REFERENCES: dict[str, Any] = {}
+_REFERENCES: dict[str, ReferenceRun] = {}
 
 
-def reference_of(order: RunOrder) -> tuple[list[ReferenceStep], dict[str, torch.Tensor], set[str]]:
-    """Steps, final parameters and the first name of each, of one process; equal questions are trained once."""
+def reference_of(order: RunOrder) -> ReferenceRun:
+    """What one process does; equal questions are trained once. Its routing is clear of ties."""
     job = order.situation.job
     key = (order.situation.model, job.global_batch, job.seq_len, job.image_size, job.optimizer, order.options)
-    text = repr(key)
+    micro_batches = order.num_micro_batches * order.strategy.dp if depends_on_partition(order) else 1
+    parts = token_parts(order.strategy, job.seq_len) if depends_on_partition(order) else ()
+    text = repr((key, job.options, micro_batches, parts))
     if text not in _REFERENCES:
-        reference = Reference(order, torch.device("cpu"))
-        sampler = Sampler(open_source(order), job.global_batch, (0, 1))
-        steps = [reference.step(sampler.micro_batches(1)) for _ in range(STEPS)]
-        _REFERENCES[text] = steps, reference.parameters(), reference.first_names
+        found = train_reference(order, torch.device("cpu"), micro_batches, STEPS, SAFE_MARGIN)
+        assert found.routing_margin > SAFE_MARGIN
+        _REFERENCES[text] = found
     return _REFERENCES[text]
 
 
-def train_rank(rank: int, world: int, document: dict[str, Any]) -> Any:
-    """What one rank of the layout sees: five steps with gradients, then its parameters."""
+def with_seed_of(reference: ReferenceRun, order: RunOrder) -> RunOrder:
+    """The order under the seed that the reference settled on."""
+    return replace(order, options=reference.order.options)
+
+
+def depends_on_partition(order: RunOrder) -> bool:
+    """Whether what is trained depends on which rank and micro-batch a token is in."""
+    options = order.options
+    return bool(order.situation.job.options.moe_capacity_factor or options.moe_aux_loss)
+
+
+def train_rank(rank: int, world: int, documents: Sequence[dict[str, Any]]) -> list[Any]:
+    """What one rank sees of each order: five steps with gradients, then its parameters."""
     from planner.executor.request import order_of_document
     from planner.executor.step import Trainer
 
-    trainer = Trainer(order_of_document(document), torch.device("cpu"))
-    steps = [trainer.step_with_gradients() for _ in range(STEPS)]
-    return steps, trainer.data_parallel.full_parameters()
+    found = []
+    for document in documents:
+        trainer = Trainer(order_of_document(document), torch.device("cpu"))
+        steps = [trainer.step_with_gradients() for _ in range(STEPS)]
+        found.append((steps, trainer.data_parallel.full_parameters()))
+    return found
 
 
 def table() -> Iterator[str]:

@@ -1,94 +1,128 @@
-"""Routed experts on one rank: copies of tokens in expert order, grouped linears, and the way back.
+"""Copies of tokens to their experts and back: permutation on the rank, all-to-all between ranks.
 
-A copy's weight multiplies what its expert's last linear reads, as that is narrower than what it writes, and is needed
-by its backward anyway.
-
-All experts stand on every rank (ep = 1), whole, or divided inside over the tensor-parallel ranks (etp = tp).
+Without a capacity every copy travels, in messages of uneven sizes. With one the router has left out what is too much,
+and every expert is padded to the capacity, so that sizes are even and known.
 """
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from cost_models.operators import Activation, Combine, Dispatch, GroupedLinear
-from planner.executor.model.operators.elementwise import ActivationModule
+from cost_models.operators import Combine, Dispatch, Router
+from planner.executor.model.expert_parallel import (
+    Route,
+    exchange,
+    gather_rows,
+    gathered,
+    scatter_rows,
+    swap_counts,
+)
+from planner.executor.model.operators.balance import capacity_of
 from planner.executor.model.operators.site import Site
-from planner.executor.model.parameters import Initial, zeros
-from planner.executor.model.tensor_parallel import leave, local
-from planner.executor.model.wiring import is_gated
 
-GROUPED_ALIGNMENT_BYTES = 16
-"""Rows of a grouped matrix product must start at multiples of this (aten::_grouped_mm)."""
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """Copies in expert order: the token and the flat place (token x top_k + choice) of each, how many each expert has,
+    and which are no padding (None: all)."""
+
+    tokens: Tensor
+    places: Tensor
+    counts: Tensor
+    real: Tensor | None = None
 
 
 class DispatchModule(nn.Module):
-    """Copies every token once per chosen expert, in expert order."""
+    """Copies every token once per chosen expert, in expert order, on the rank of the expert."""
 
     def __init__(self, operator: Dispatch, site: Site) -> None:
         super().__init__()
         self.top_k = operator.top_k
-        router = next(op for op in site.kind.operators if op.family == "router")
+        router = next(op for op in site.kind.operators if isinstance(op, Router))
         self.experts = router.experts
+        self.group = site.experts
 
-    def forward(self, x: Tensor, weights: Tensor, experts: Tensor) -> tuple[Tensor, ...]:
-        """Rows [T x top_k, H], copies per expert [E], each row's token and weight."""
-        order = experts.reshape(-1).argsort(stable=True)
-        counts = torch.bincount(experts.reshape(-1), minlength=self.experts)
-        tokens = order // self.top_k
-        rows = x.reshape(-1, x.shape[-1]).index_select(0, tokens)
-        return rows, counts, tokens, weights.reshape(-1).index_select(0, order)
+    def forward(self, x: Tensor, weights: Tensor, experts: Tensor) -> tuple[Tensor, Tensor, Route, Tensor]:
+        """Tokens [B, S, H], their choices [B x S, top_k] -> rows, rows of each of the rank's experts, the way back, and
+        the rows' weights."""
+        rows, group = x.reshape(-1, x.shape[-1]), self.group
+        own_tokens = rows.shape[0]
+        if group.etp > 1:
+            rows, weights = gather_rows(rows, group.etp_group), gather_rows(weights, group.etp_group)
+            experts = gathered(experts, group.etp_group)
+        copies = self._copies(experts, own_tokens)
+        route = Route(copies.tokens, rows.shape[0])
+        rows = rows.index_select(0, copies.tokens)
+        weights = weights.reshape(-1).index_select(0, copies.places)
+        if copies.real is not None:
+            weights = weights * copies.real
+        if group.ep == 1:
+            return rows, copies.counts, route, weights
+        return self._send(rows, weights, copies.counts, route)
 
+    def _copies(self, experts: Tensor, own_tokens: int) -> _Copies:
+        """Sorted by expert; a choice of no expert (one that the router left out) is dropped."""
+        flat = experts.reshape(-1)
+        places = flat.argsort(stable=True)
+        counts = torch.bincount(flat, minlength=self.experts + 1)
+        ranks = max(len(self.group.balance.parts), 1)
+        capacity = capacity_of(self.group.balance, own_tokens // ranks, self.top_k, self.experts)
+        if not capacity:
+            return _Copies(places // self.top_k, places, counts[: self.experts])
+        return self._padded(places, counts[: self.experts], capacity * ranks * self.group.etp)
 
-class ExpertActivationModule(nn.Module):
-    """f(x), or f(gate) x up, times the copy's weight; keeps its inputs alone and computes the function again."""
+    def _padded(self, places: Tensor, counts: Tensor, capacity: int) -> _Copies:
+        """As many copies of each expert as it takes; padding repeats the first token at weight zero."""
+        kept = int(counts.sum())
+        ids = torch.arange(self.experts, device=counts.device).repeat_interleave(counts, output_size=kept)
+        starts = counts.cumsum(0) - counts
+        slots = ids * capacity + torch.arange(kept, device=counts.device) - starts[ids]
+        padded = places.new_full((self.experts * capacity,), -1)
+        padded[slots] = places[:kept]
+        real, padded = padded >= 0, padded.clamp(min=0)
+        return _Copies(padded // self.top_k, padded, torch.full_like(counts, capacity), real)
 
-    def __init__(self, operator: Activation, site: Site) -> None:
-        super().__init__()
-        self.plain = ActivationModule(operator, site)
-
-    def forward(self, *tensors: Tensor) -> Tensor:
-        """Rows of one or two tensors, and the rows' weights [R]."""
-        *rows, weights = tensors
-        found: Tensor = _Weighted.apply(self.plain.forward, weights, *rows)  # type: ignore[no-untyped-call]
-        return found
-
-
-class _Weighted(torch.autograd.Function):
-    """function(*rows) x weight of the row."""
-
-    @staticmethod
-    def forward(ctx: Any, function: Callable[..., Tensor], weights: Tensor, *rows: Tensor) -> Tensor:
-        ctx.save_for_backward(weights, *rows)
-        ctx.function = function
-        return function(*rows) * weights.unsqueeze(-1)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
-        weights, *rows = ctx.saved_tensors
-        with torch.enable_grad():
-            leaves = tuple(each.detach().requires_grad_() for each in rows)
-            values = ctx.function(*leaves)
-        to_values = gradients[0] * weights.unsqueeze(-1)
-        to_weights = torch.linalg.vecdot(gradients[0], values.detach())
-        return (None, to_weights, *torch.autograd.grad(values, leaves, to_values))
+    def _send(
+        self, rows: Tensor, weights: Tensor, counts: Tensor, route: Route
+    ) -> tuple[Tensor, Tensor, Route, Tensor]:
+        """To the ranks of the experts, where rows of all sources are sorted by expert."""
+        group = self.group
+        by_rank = counts.view(group.ep, -1)
+        by_source = swap_counts(by_rank, group.ep_group)
+        sent, received = (tuple(each.sum(1).tolist()) for each in (by_rank, by_source))
+        rows = exchange(rows, sent, received, group.ep_group)
+        weights = exchange(weights, sent, received, group.ep_group)
+        order = None
+        if by_rank.shape[1] > 1:
+            ids = torch.arange(by_rank.shape[1], device=counts.device).repeat(group.ep)
+            order = ids.repeat_interleave(by_source.reshape(-1), output_size=sum(received)).argsort(
+                stable=True
+            )
+            rows, weights = rows.index_select(0, order), weights.index_select(0, order)
+        route = Route(route.tokens, route.num_tokens, sent, received, order)
+        return rows, by_source.sum(0), route, weights
 
 
 class CombineModule(nn.Module):
-    """The sum of each token's copies."""
+    """The sum of each token's copies, on the token's rank."""
 
     def __init__(self, operator: Combine, site: Site) -> None:
         super().__init__()
-        self.tp = site.tp
-        self.divided = site.options.expert_tensor_parallel
+        self.group = site.experts
 
-    def forward(self, rows: Tensor, like: Tensor, tokens: Tensor) -> Tensor:
+    def forward(self, rows: Tensor, like: Tensor, route: Route) -> Tensor:
         """Rows in expert order -> [B, S, H] in the shape of the tensor that was dispatched."""
-        summed: Tensor = _SumRows.apply(rows, tokens, like.shape[0] * like.shape[1])  # type: ignore[no-untyped-call]
-        out = summed.view(*like.shape[:2], -1)
-        return leave(out, self.tp) if self.divided else out
+        group = self.group
+        if group.ep > 1:
+            if route.order is not None:
+                rows = rows.index_select(0, _inverse(route.order))
+            rows = exchange(rows, route.received, route.sent, group.ep_group)
+        summed: Tensor = _SumRows.apply(rows, route.tokens, route.num_tokens)  # type: ignore[no-untyped-call]
+        if group.etp > 1:
+            summed = scatter_rows(summed, group.etp_group)
+        return summed.view(*like.shape[:2], -1)
 
 
 class _SumRows(torch.autograd.Function):
@@ -105,55 +139,7 @@ class _SumRows(torch.autograd.Function):
         return gradients[0].index_select(0, tokens), None, None
 
 
-class GroupedLinearModule(nn.Module):
-    """One linear per expert over the rows routed to it; a gated activation's two halves are parameters of their own."""
-
-    def __init__(self, operator: GroupedLinear, site: Site) -> None:
-        super().__init__()
-        self.names = ("gate", "up") if is_gated(operator, site.kind.operators) else ("weight",)
-        features = operator.out_features // len(self.names)
-        divided = site.options.expert_tensor_parallel
-        column = operator.split == "column"
-        shard = (1 if column else 2) if divided else None
-        partial = not divided and site.tp.splits_sequence
-        self.bias_here = column or not divided or site.tp.rank == 0
-        self.biased = operator.bias
-        for name in self.names:
-            shape = (operator.experts, features, operator.in_features)
-            setattr(self, name, site.maker.make(name, Initial(shape, shard=shard, partial=partial)))
-            if operator.bias:
-                bias = Initial(
-                    shape[:2],
-                    zeros,
-                    1 if divided and column else None,
-                    partial=partial or (divided and not column),
-                )
-                setattr(self, f"{name}_bias", site.maker.make(f"{name}_bias", bias))
-
-    def forward(
-        self, rows: Tensor, counts: Tensor, weights: Tensor | None = None
-    ) -> Tensor | tuple[Tensor, ...]:
-        """[R, in] in expert order -> [R, features] of each part; a bias is multiplied by its rows' weights."""
-        outputs = tuple(self._part(rows, counts, weights, name) for name in self.names)
-        return outputs if len(outputs) > 1 else outputs[0]
-
-    def _part(self, rows: Tensor, counts: Tensor, weights: Tensor | None, name: str) -> Tensor:
-        out = grouped_product(rows, local(getattr(self, name)), counts)
-        if not self.biased:
-            return out
-        bias = local(getattr(self, f"{name}_bias")).repeat_interleave(counts, 0)
-        if weights is not None:
-            bias = bias * weights.unsqueeze(-1)
-        # A row-parallel bias is added once; the other ranks take part with zero so that it has a gradient there.
-        return out + (bias if self.bias_here else bias * 0.0)
-
-
-def grouped_product(rows: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
-    """rows[e] @ weights[e]^T for each expert's rows; rows [R, K], weights [E, N, K], counts [E]."""
-    aligned = all(size * rows.element_size() % GROUPED_ALIGNMENT_BYTES == 0 for size in weights.shape[1:])
-    if aligned and hasattr(functional, "grouped_mm"):
-        ends = counts.cumsum(0).to(torch.int32)
-        product: Tensor = functional.grouped_mm(rows, weights.transpose(1, 2), offs=ends)
-        return product
-    parts = torch.split_with_sizes(rows, counts.tolist())
-    return torch.cat([functional.linear(part, weight) for part, weight in zip(parts, weights, strict=True)])
+def _inverse(order: Tensor) -> Tensor:
+    found = torch.empty_like(order)
+    found[order] = torch.arange(len(order), device=order.device)
+    return found

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from cost_models.specs.model import LayerKind
+from planner.executor.model.expert_parallel import ExpertParallel
 from planner.executor.model.operators.tables import Tables
 from planner.executor.model.options import BuildOptions
 from planner.executor.model.parameters import Maker
@@ -28,6 +29,11 @@ class Site:
     def tp(self) -> TensorParallel:
         """The tensor-parallel group."""
         return self.maker.options.tensor_parallel
+
+    @property
+    def experts(self) -> ExpertParallel:
+        """The ranks that share routed experts."""
+        return self.maker.options.experts
 
     @property
     def dropout(self) -> float:

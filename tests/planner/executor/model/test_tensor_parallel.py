@@ -12,6 +12,7 @@ from torch.distributed.tensor import DTensor
 from cost_models.readers import read_model
 from planner.executor.model.build import build_chunk, whole
 from planner.executor.model.chunk import ChunkModule
+from planner.executor.model.expert_parallel import ExpertParallel
 from planner.executor.model.options import BuildOptions
 from planner.executor.model.tensor_parallel import TensorParallel, is_partial
 from tests.planner.executor.model.configs import CASES
@@ -47,11 +48,23 @@ def _reference(case: str, ids: torch.Tensor, targets: torch.Tensor) -> tuple[flo
     return float(loss.detach()), {name: p.grad for name, p in chunk.named_parameters() if p.grad is not None}
 
 
+def _experts(rank: int, sizes: tuple[int, int]) -> ExpertParallel:
+    """This rank's place in an (ep, etp) mesh over all ranks."""
+    if sizes == (1, 1):
+        return ExpertParallel()
+    mesh = init_device_mesh("cpu", sizes, mesh_dim_names=("ep", "etp"))
+    return ExpertParallel(mesh, *sizes, *divmod(rank, sizes[1]))
+
+
 def _whole_gradients(chunk: ChunkModule) -> dict[str, torch.Tensor]:
     found = {}
     for name, parameter in chunk.named_parameters():
         gradient = parameter.grad
-        assert isinstance(gradient, DTensor), name
+        assert gradient is not None, name
+        if not isinstance(gradient, DTensor):  # experts that each rank has whole, of its own tokens
+            dist.all_reduce(gradient)
+            found[name] = gradient
+            continue
         if is_partial(parameter):
             dist.all_reduce(gradient.to_local())
         rows = getattr(parameter, "unpadded_rows", parameter.shape[0])
@@ -60,10 +73,11 @@ def _whole_gradients(chunk: ChunkModule) -> dict[str, torch.Tensor]:
 
 
 def _divided(
-    rank: int, world: int, cases: tuple[str, ...], sequence: bool, divided_experts: bool = False
+    rank: int, world: int, cases: tuple[str, ...], sequence: bool, experts: tuple[int, int] = (1, 1)
 ) -> list[str]:
     """What differs by more than the limits, over the cases and all variants."""
     mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("tp",))
+    shared = _experts(rank, experts)
     torch.manual_seed(0)
     ids = torch.randint(VOCABULARY, (2, 32))
     targets = torch.randint(VOCABULARY, (2, 32))
@@ -74,7 +88,7 @@ def _divided(
         floor = NEGLIGIBLE * max(float(gradient.abs().max()) for gradient in expected.values())
         for label, options in VARIANTS.items():
             tp = TensorParallel(mesh, world, rank, sequence)
-            built = BuildOptions(tensor_parallel=tp, expert_tensor_parallel=divided_experts, **options)
+            built = BuildOptions(tensor_parallel=tp, experts=shared, **options)
             chunk = build_chunk(_model(case), whole(_model(case)), built)
             loss = chunk(ids, targets)
             loss.backward()
@@ -97,14 +111,20 @@ def test_equals_one_process_with_sequence_parallelism(run_ranks: Callable[..., l
 
 
 def test_experts_divided_inside_equal_one_process(run_ranks: Callable[..., list[Any]]) -> None:
-    assert run_ranks(_divided, 2, MOE, True, True) == [[], []]
+    assert run_ranks(_divided, 2, MOE, True, (1, 2)) == [[], []]
+
+
+def test_experts_on_other_ranks_equal_one_process(run_ranks: Callable[..., list[Any]]) -> None:
+    assert run_ranks(_divided, 2, MOE, False, (2, 1)) == [[], []]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sequence", [False, True])
 def test_many_families_equal_one_process(run_ranks: Callable[..., list[Any]], sequence: bool) -> None:
     assert run_ranks(_divided, 2, MANY, sequence, timeout_s=300.0) == [[], []]
-    assert run_ranks(_divided, 2, (*MOE, "mixtral", "gpt oss"), sequence, True, timeout_s=300.0) == [[], []]
+    for experts in ((1, 2), (2, 1)):
+        cases = (*MOE, "mixtral", "gpt oss")
+        assert run_ranks(_divided, 2, cases, sequence, experts, timeout_s=300.0) == [[], []]
 
 
 def _shapes(rank: int, world: int) -> tuple[tuple[int, ...], dict[str, tuple[int, ...]]]:

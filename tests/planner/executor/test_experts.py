@@ -1,0 +1,78 @@
+"""Routed experts on several ranks train as in one process: dropless, cut at a capacity, balanced either way."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from planner.executor.refuse import run_violations
+from tests.planner.executor.equality import JOB, OPTIONS, compare, compare_all
+from tests.planner.executor.orders import tiny_order
+
+MIXTRAL: Mapping[str, object] = {
+    "model_type": "mixtral",
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+}
+# Dense before routed blocks, latent attention, sigmoid scores in groups with a correction, a shared expert.
+DEEPSEEK: Mapping[str, object] = {
+    "model_type": "deepseek_v3",
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 64,
+    "n_routed_experts": 8,
+    "n_group": 2,
+    "topk_group": 1,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+    "num_nextn_predict_layers": 0,
+}
+CUT: Mapping[str, Any] = {"options": {"job.moe_capacity_factor": 1.0}}
+AUXILIARY: Mapping[str, Any] = {"moe_aux_loss": 0.1}
+BALANCED: Mapping[str, Any] = {"moe_aux_loss": 0.1, "moe_aux_scope": "sequence", "moe_bias_rate": 0.01}
+CASES: tuple[tuple[str, Mapping[str, object], Mapping[str, Any], Mapping[str, Any]], ...] = (
+    ("dp=2,ep=2,zero=1", MIXTRAL, {}, {}),
+    ("dp=2,ep=2,zero=3,mbs=2", MIXTRAL, CUT, AUXILIARY),
+    ("tp=2,ep=2,mbs=2", MIXTRAL, CUT, {}),
+    ("tp=2,ep=2,sp=false,mbs=4", MIXTRAL, {}, AUXILIARY),
+    ("tp=2,etp=2,mbs=2", MIXTRAL, CUT, AUXILIARY),
+    ("dp=2,etp=2,zero=2,mbs=4", DEEPSEEK, CUT, BALANCED),
+    ("tp=2,ep=2,mbs=4", DEEPSEEK, {}, BALANCED),
+)
+
+
+def test_two_processes_equal_one() -> None:
+    orders = []
+    for strategy, config, job, options in CASES:
+        stated = {**JOB, "global_batch": 8, **job}
+        orders.append(tiny_order(strategy, devices=2, config=config, job=stated, **OPTIONS, **options))
+        assert run_violations(orders[-1], 0) == ()
+    for order, found in zip(orders, compare_all(orders, 2), strict=True):
+        assert found.within_limits(), (order.strategy.mesh_text(), found)
+
+
+@pytest.mark.slow
+def test_three_dimensions_and_experts_equal_one_process() -> None:
+    # Expert parallel over tensor-parallel ranks of both data ranks of a stage; the second has routed blocks alone.
+    text = "pp=2,dp=2,tp=2,ep=4,zero=3,mbs=4,recompute=full"
+    order = tiny_order(text, devices=8, config=DEEPSEEK, job={**JOB, **CUT}, **OPTIONS, **BALANCED)
+    found = compare(order, 8)
+    assert found.within_limits(), found
