@@ -1,9 +1,10 @@
 """What the page draws of one strategy."""
 
+import json
 from typing import Any
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse
+from fastapi.responses import Response
 
 from api.deps import WorkDep
 from api.questions.sources import strategy_of
@@ -11,7 +12,6 @@ from api.schemas import StrategyInput
 from api.strict_route import StrictRoute
 from cost_models.specs.base import Frozen
 from cost_models.specs.job import JobRequest
-from planner.answers import finite
 from planner.request import ClusterInput, ModelInput
 
 router = APIRouter(prefix="/v1/views", tags=["views"], route_class=StrictRoute)
@@ -27,9 +27,10 @@ class ViewRequest(Frozen):
 
 
 @router.post("", response_model=dict[str, Any])
-async def view_strategy(request: ViewRequest, work: WorkDep) -> JSONResponse:
+async def view_strategy(request: ViewRequest, work: WorkDep) -> Response:
     """Prediction, timeline, device grid and facts of one strategy, as the page and the report draw them."""
-    return JSONResponse(finite(await work.evaluate(lambda: _view(request))))
+    text = await work.evaluate(lambda: json.dumps(_view(request), allow_nan=False, separators=(",", ":")))
+    return Response(text, media_type="application/json")
 
 
 def _view(request: ViewRequest) -> dict[str, Any]:

@@ -10,7 +10,9 @@ from planner.cli.question import Question, question_from_options, situation_of
 from planner.request import SearchRequest
 
 
-def plan_again(given: Mapping[str, Any], search: SearchRequest, output: Path | None) -> Answer:
+def plan_again(
+    given: Mapping[str, Any], search: SearchRequest, output: Path | None, page: Path | None = None
+) -> Answer:
     """The plan for the devices of the options, with what changes beside the plan of the file."""
     from planner.cli.progress import end_progress, reporter
 
@@ -37,6 +39,11 @@ def plan_again(given: Mapping[str, Any], search: SearchRequest, output: Path | N
         from planner.plan_file import plan_document, write_plan
 
         write_plan(output, plan_document(found.situation, search, found.result))
+
+    if page is not None:
+        from planner.report import Reported, write_report
+
+        write_report(page, Reported.of_plan(found.situation, found.result))
 
     def show() -> None:
         from planner.render.replan import show_replan

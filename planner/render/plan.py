@@ -25,15 +25,18 @@ FOLLOWING_KEYS: Final = frozenset({"dp_shard", "dp_replicate", "stages"})
 """Keys that follow from others and are named only where nothing else differs."""
 
 
-def show_evaluation(situation: Situation, prediction: Prediction) -> None:
+def show_evaluation(situation: Situation, prediction: Prediction, report: Path | None = None) -> None:
     """`planner evaluate` for people."""
     console = make_console()
     show_situation(console, situation)
     show_prediction(console, prediction)
+    _show_report(console, report)
 
 
-def show_plan(situation: Situation, result: PlanResult, written: Path | None) -> None:
-    """`planner plan` for people; `written` is the plan file, if any."""
+def show_plan(
+    situation: Situation, result: PlanResult, written: Path | None, report: Path | None = None
+) -> None:
+    """`planner plan` for people; `written` is the plan file and `report` the report, if any."""
     console = make_console()
     show_situation(console, changed(situation, result.changes) if result.changes else situation)
     console.print(f"{STATUS_WORDS.get(result.status, plain(result.status))}{_gap(result.certificate)}")
@@ -53,6 +56,7 @@ def show_plan(situation: Situation, result: PlanResult, written: Path | None) ->
     _show_relaxations(console, result)
     print_table(console, _certificate(result.certificate), "Certificate")
     _show_next(console, result, written)
+    _show_report(console, report)
 
 
 def differences(best: Prediction, other: Prediction) -> str:
@@ -135,6 +139,11 @@ def _show_next(console: Console, result: PlanResult, written: Path | None) -> No
         console.print("[dim]next:[/dim] repeat with -o plan.json, then planner check plan.json")
         return
     console.print(f"[dim]next:[/dim] planner explain {plain(written)}, then planner check {plain(written)}")
+
+
+def _show_report(console: Console, report: Path | None) -> None:
+    if report is not None:
+        console.print(f"[dim]report:[/dim] {plain(report)}")
 
 
 def _short(value: object) -> str:

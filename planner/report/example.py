@@ -9,6 +9,8 @@ from typing import Any, Final
 from planner.answers import Progress, finite
 from planner.make_plan import make_plan
 from planner.plan_file import plan_document
+from planner.report.history import event_of, thinned
+from planner.report.views import view_of
 from planner.request import PlanRequest
 from planner.situation import resolve
 
@@ -26,6 +28,8 @@ QUESTION: Final[dict[str, Any]] = {
 }
 PLAN_ID: Final = "plan_" + "0" * 32
 """The id of an answer that no server holds."""
+FIRST_OPERATIONS: Final = 4_000
+"""Those that the first look at the timeline shows; the page asks for the rest."""
 
 
 def example() -> dict[str, Any]:
@@ -41,30 +45,11 @@ def example() -> dict[str, Any]:
     document = plan_document(situation, request.search, result)
     kept = {key: document[key] for key in ("schema_version", "result", "made_with")}
     plan: dict[str, Any] = kept | {"id": PLAN_ID, "request": QUESTION}
-    found = finite({"plan": plan, "request": QUESTION, "events": thinned(events)})
+    if result.best is None:
+        return {}
+    view = view_of(situation, result.best.strategy, FIRST_OPERATIONS)
+    found = finite({"plan": plan, "request": QUESTION, "events": thinned(events), "views": {"0": view}})
     return found if isinstance(found, dict) else {}
-
-
-def event_of(progress: Progress, at_s: float) -> dict[str, Any]:
-    """One line of the search's history."""
-    return {
-        "at_s": round(at_s, 3),
-        "lower_bound_s": progress.lower_bound_s,
-        "best_step_s": progress.best_step_s,
-        "gap": progress.gap,
-        "meshes_done": progress.meshes_done,
-        "meshes_total": progress.meshes_total,
-    }
-
-
-def thinned(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those events in which the best step or the bound moved, and the last."""
-    kept: list[dict[str, Any]] = []
-    for event in events:
-        keys = ("lower_bound_s", "best_step_s")
-        if not kept or any(event[key] != kept[-1][key] for key in keys) or event is events[-1]:
-            kept.append(event)
-    return kept
 
 
 if __name__ == "__main__":

@@ -13,11 +13,11 @@ DIGITS: Final = 7
 """Decimals of a second: a tenth of a microsecond."""
 
 
-def timeline(simulation: Simulation) -> dict[str, Any]:
-    """Seconds of a step, of every rank's parts, and the columns of its operations."""
+def timeline(simulation: Simulation, most: int = MAX_OPERATIONS) -> dict[str, Any]:
+    """Seconds of a step, of every rank's parts, and the columns of its first `most` operations."""
     made = simulation.operations
     total = len(made.rank)
-    kept = slice(0, MAX_OPERATIONS)
+    kept = slice(0, most)
     columns = {
         "rank": made.rank[kept].tolist(),
         "phase": made.phase[kept].tolist(),

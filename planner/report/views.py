@@ -7,29 +7,38 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cost_models.specs.strategy import Strategy, StrategyRequest
+from planner.answers import finite
 from planner.evaluation import Context, complete_legal, predict
 from planner.explain.facts import layout_facts
 from planner.report.grid import device_grid
-from planner.report.timeline import timeline
+from planner.report.timeline import MAX_OPERATIONS, timeline
 from planner.simulate.simulation import simulation_of
 from planner.situation import Situation
 
 VIEW_KEYS: Final = ("evaluation", "timeline", "grid", "facts", "question")
 
 
-def view_of(situation: Situation, strategy: StrategyRequest | Strategy) -> dict[str, Any]:
-    """Everything that is drawn of one strategy; raises IllegalStrategy with the broken rules."""
+def view_of(
+    situation: Situation, strategy: StrategyRequest | Strategy, most_operations: int = MAX_OPERATIONS
+) -> dict[str, Any]:
+    """Everything that is drawn of one strategy, non-finite numbers as None; raises IllegalStrategy."""
     context = Context.of(situation)
     legal = complete_legal(context, strategy)
     mesh = context.mesh_of(legal)
     prediction = predict(context, legal, mesh)
-    return {
+    drawn = timeline(simulation_of(mesh, legal), most_operations)
+    columns = drawn.pop("columns")  # finite as they stand, and long
+    found = {
         "evaluation": prediction.to_json(),
-        "timeline": timeline(simulation_of(mesh, legal)),
+        "timeline": drawn,
         "grid": device_grid(context, mesh, legal),
         "facts": layout_facts(situation, legal).to_json(),
         "question": question_of(situation),
     }
+    cleaned = finite(found)
+    view: dict[str, Any] = cleaned if isinstance(cleaned, dict) else found
+    view["timeline"]["columns"] = columns
+    return view
 
 
 def question_of(situation: Situation) -> Mapping[str, object]:

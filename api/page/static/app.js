@@ -29,13 +29,28 @@ class App {
   }
 
   async start() {
-    const [example] = await Promise.all([this.example(), this.catalog()]);
-    if (example) await this.show({ ...example, views: {}, stored: true });
+    const narrow = matchMedia("(max-width: 1080px)"), question = document.getElementById("question");
+    question.open = !narrow.matches;
+    narrow.addEventListener("change", () => { if (!narrow.matches) question.open = true; });
+    const catalog = this.catalog(), example = await this.example();
+    if (example) { await this.show({ ...example, stored: true }); this.whole(example); }
+    await catalog;
   }
 
   /** The stored first answer: no search is needed to see what the planner says. */
   async example() {
     try { return await ask("GET", "/page/example.json"); } catch (problem) { this.refuse(problem); return null; }
+  }
+
+  /** The stored answer holds the beginning of its timeline; the service gives the rest. */
+  async whole(example) {
+    const { model, cluster, job } = example.request, { strategy } = example.plan.result.best;
+    let view;
+    try { view = await ask("POST", "/v1/views", { model, cluster, job, strategy }); } catch { return; }
+    if (this.laid !== this.shown || !this.shown.stored) return;
+    this.shown.views[0] = view;
+    const { timeline } = viewCards(view, null);
+    document.getElementById("timeline").replaceWith(timeline);
   }
 
   async catalog() {
@@ -55,9 +70,10 @@ class App {
     this.alert.scrollIntoView({ block: "nearest" });
   }
 
+  /** With a key, what was refused is asked again. */
   keyForm() {
     const input = el("input", { type: "password", id: "key", autocomplete: "off", "aria-label": "Key of this server" });
-    return el("form", { class: "row", onsubmit: (event) => { event.preventDefault(); setKey(input.value.trim()); this.catalog(); } }, input, el("button", { type: "submit" }, "Use this key"));
+    return el("form", { class: "row", onsubmit: (event) => { event.preventDefault(); setKey(input.value.trim()); fill(this.alert); this.start(); } }, input, el("button", { type: "submit" }, "Use this key"));
   }
 
   async search(request) {
@@ -65,6 +81,7 @@ class App {
     this.stop = new AbortController();
     const { signal } = this.stop, began = performance.now(), progress = progressCard([], true);
     this.form.busy(true);
+    if (matchMedia("(max-width: 1080px)").matches) document.getElementById("question").open = false;
     fill(this.alert);
     fill(this.answer, progress);
     this.links();

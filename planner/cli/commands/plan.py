@@ -12,6 +12,7 @@ from planner.cli.answer import NO, YES, Answer
 from planner.cli.options import json_option, progress_option, request_options, stacked
 from planner.cli.plan_again import plan_again
 from planner.cli.question import question_from_options, situation_of, validated
+from planner.cli.reporting import Recorder, report_option, report_path
 from planner.cli.run_options import run_options, run_values
 from planner.cli.types import KeyValue, Number, OneOf, WholeNumber
 from planner.cli.writable import output_path
@@ -83,6 +84,7 @@ _FRONT = (
 @run_options
 @stacked(_FRONT)
 @stacked(_AGAIN)
+@report_option
 @json_option
 @progress_option
 def command(**given: Any) -> Answer:
@@ -94,23 +96,28 @@ def command(**given: Any) -> Answer:
 
     search = _search_of(given)
     output = output_path(given["output"])
-    folder = _folder(given["plans"], search)
+    folder, page = _folder(given["plans"], search), report_path(given["report"])
     if given["from_plan"] is not None:
-        return plan_again(given, search, output)
+        return plan_again(given, search, output, page)
     if given["checkpoint"] is not None:
         raise BadInput("--checkpoint without --from; give the plan whose checkpoint is to be loaded")
     situation = situation_of(question_from_options(given))
 
     from planner.make_plan import make_plan
 
+    recorder = Recorder(reporter(given["progress"]))
     try:
-        result = make_plan(situation, search, reporter(given["progress"]))
+        result = make_plan(situation, search, recorder)
     finally:
         end_progress()
     if output is not None:
         from planner.plan_file import plan_document, write_plan
 
         write_plan(output, plan_document(situation, search, result))
+    if page is not None:
+        from planner.report import Reported, write_report
+
+        write_report(page, Reported.of_plan(situation, result, recorder.events))
     if folder is not None:
         from planner.objectives.files import with_files
 
@@ -119,7 +126,7 @@ def command(**given: Any) -> Answer:
     def show() -> None:
         from planner.render import show_plan
 
-        show_plan(situation, result, output)
+        show_plan(situation, result, output, page)
 
     return Answer(result.to_json(), show, given["as_json"], YES if result.best else NO)
 

@@ -51,8 +51,8 @@ function option(candidates, selected, capacity, width) {
   return {
     grid: { left: 14, right: 26, top: 34, bottom: 36, containLabel: true },
     tooltip: tooltip((at) => `${layoutText(candidates[at.data.index].strategy)}\n${seconds(at.value[0])}, ${gib(at.value[1] * 1024 ** 3)}\n${at.data.index ? differs(candidates[0].strategy, candidates[at.data.index].strategy) : "the plan"}`),
-    xAxis: { type: "value", ...around(candidates.map((each) => each.step_s)), name: "seconds a step", nameLocation: "middle", nameGap: 28, ...axisStyle() },
-    yAxis: { type: "value", ...around(candidates.map((each) => each.memory.device_used_bytes / 1024 ** 3)), name: width > 420 ? "GiB on the fullest device" : "GiB", nameLocation: "end", ...axisStyle({ nameTextStyle: { align: "left" } }) },
+    xAxis: { type: "value", ...around(candidates.map((each) => each.step_s)), name: "seconds a step", nameLocation: "middle", nameGap: 28, ...axisStyle({ axisLabel: { showMinLabel: false, showMaxLabel: false } }) },
+    yAxis: { type: "value", ...around(candidates.map((each) => each.memory.device_used_bytes / 1024 ** 3)), name: width > 420 ? "GiB on the fullest device" : "GiB", nameLocation: "end", ...axisStyle({ nameTextStyle: { align: "left" }, axisLabel: { showMinLabel: false, showMaxLabel: false } }) },
     series: [{ type: "scatter", data, cursor: "pointer", markLine: capacityLine(candidates, capacity) }],
   };
 }

@@ -24,7 +24,7 @@ function causes(found) {
     grid: { left: 8, right: width < 460 ? 96 : 132, top: 6, bottom: 6, containLabel: true },
     tooltip: tooltip((at) => `${nameOf(shown[at.dataIndex])}\n${seconds(at.value)}, ${percent(at.value / found.step_s, 2)} of the step`),
     xAxis: { type: "value", max: found.breakdown_s[longest] * 1.02, ...axisStyle(), axisLabel: { show: false } },
-    yAxis: { type: "category", inverse: true, data: shown.map(nameOf), ...axisStyle({ grid: false, axisLabel: { width: width < 460 ? 110 : 190, overflow: "break" } }) },
+    yAxis: { type: "category", inverse: true, data: shown.map(nameOf), ...axisStyle({ grid: false, axisLabel: { width: width < 460 ? 118 : 200, overflow: "break", lineHeight: 14 } }) },
     series: [{
       type: "bar", barMaxWidth: 22, data: shown.map((cause, index) => ({ value: found.breakdown_s[cause], itemStyle: { color: colour(cause), decal: decal(index) } })),
       label: { show: true, position: "right", color: themed("--text"), fontSize: 12, formatter: (at) => `${seconds(at.value)}  ${percent(at.value / found.step_s)}` },
@@ -41,7 +41,7 @@ function stages(view) {
   const made = view.timeline;
   const label = `Seconds of ${made.ranks.length} stages; the longest wait ${seconds(Math.max(...made.bubble_s))}`;
   const option = () => ({
-    grid: { left: 8, right: 20, top: 46, bottom: 28, containLabel: true }, legend: legend(),
+    grid: { left: 8, right: 20, top: 46, bottom: 18, containLabel: true }, legend: legend(),
     tooltip: tooltip((at) => `${at.name}, ${at.seriesName}\n${seconds(at.value)}, ${percent(at.value / made.step_s)}`),
     xAxis: { type: "value", max: Number(made.step_s.toPrecision(3)), name: "seconds", nameLocation: "middle", nameGap: 24, ...axisStyle() },
     yAxis: { type: "category", inverse: true, data: made.ranks.map((rank) => `stage ${rank.rank}`), ...axisStyle({ grid: false }) },

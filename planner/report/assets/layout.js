@@ -1,6 +1,6 @@
 // How the model is cut: which stage holds which layers, and what every axis of the layout does, with its numbers.
 
-import { card, el, numbers, percent, right, seconds, svg, traffic, whole } from "./base.js";
+import { card, el, numbers, onTheme, percent, right, seconds, traffic, whole } from "./base.js";
 import { colourVariable, memberColour } from "./palette.js";
 
 /** The card that explains the layout. */
@@ -10,28 +10,16 @@ export function layoutCard(view) {
 }
 
 function strip(view) {
-  const { grid, question } = view;
-  const pieces = grid.stages.flatMap((chunks, rank) => chunks.map((chunk) => ({ ...chunk, rank }))).sort((a, b) => a.first - b.first);
-  const width = 1000, height = 74, blocks = Math.max(question.blocks, 1), scale = width / (blocks + 2);
-  const made = svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "strip", role: "img", "aria-label": `${blocks} layers on ${grid.stages.length} stages` });
-  made.append(end(0, scale, "in"), end(width - scale, scale, "out"));
-  for (const piece of pieces) {
-    const x = scale * (1 + piece.first), wide = scale * piece.blocks;
-    if (wide <= 0) continue;
-    const box = svg("rect", { x: x + 0.6, y: 14, width: Math.max(wide - 1.2, 0.5), height: 40, rx: 3, style: { fill: memberColour(piece.rank, grid.stages.length) } });
-    box.append(svg("title", {}, `stage ${piece.rank}: layers ${piece.first} to ${piece.first + piece.blocks - 1}`));
-    made.append(box);
-    if (wide >= 15) made.append(svg("text", { x: x + wide / 2, y: 39, "text-anchor": "middle", "font-size": 15, "font-weight": 700, style: { fill: "#0b0f14" } }, piece.rank));
-  }
-  made.append(svg("text", { x: 2, y: 70, "font-size": 13, style: { fill: "var(--soft)" } }, "embedding"), svg("text", { x: width - 2, y: 70, "text-anchor": "end", "font-size": 13, style: { fill: "var(--soft)" } }, "head and loss"));
-  made.append(svg("text", { x: width / 2, y: 70, "text-anchor": "middle", "font-size": 13, style: { fill: "var(--soft)" } }, `${blocks} layers; the number is the stage`));
-  return made;
-}
-
-function end(x, wide, title) {
-  const box = svg("rect", { x: x + 0.6, y: 14, width: Math.max(wide - 1.2, 2), height: 40, rx: 3, style: { fill: "var(--c8)" } });
-  box.append(svg("title", {}, title));
-  return box;
+  const { grid, question } = view, count = grid.stages.length;
+  const pieces = grid.stages.flatMap((chunks, rank) => chunks.map((chunk) => ({ ...chunk, rank }))).filter((each) => each.blocks > 0).sort((a, b) => a.first - b.first);
+  const box = (wide, text, title, paint) => el("div", { title, style: { flex: `${wide} 1 0`, background: paint } }, text);
+  const made = el("div", { class: "pieces", role: "img", "aria-label": `${question.blocks} layers on ${count} stages: ${pieces.map((each) => `${each.blocks} on stage ${each.rank}`).join(", ")}` }, box(1.4, "", "embedding", "var(--c8)"));
+  for (const piece of pieces) made.append(box(piece.blocks, piece.rank, `stage ${piece.rank}: layers ${piece.first} to ${piece.first + piece.blocks - 1}`, memberColour(piece.rank, count)));
+  made.append(box(1.4, "", "head and loss", "var(--c8)"));
+  const under = el("div", { class: "under" }, el("span", {}, "embedding"), el("span", {}, `${question.blocks} layers; the number is the stage`), el("span", {}, "head, loss"));
+  const redraw = () => { [...made.children].slice(1, -1).forEach((each, index) => { each.style.background = memberColour(pieces[index].rank, count); }); };
+  onTheme(redraw);
+  return el("div", {}, made, under);
 }
 
 function sentences(view) {

@@ -52,10 +52,10 @@ function option(found, rows, causes) {
   series.push(bar("allocator, context", rows.map((row) => row.outside / GIB), 6, "other"));
   series[0].markLine = {
     symbol: "none", silent: true, data: [{ xAxis: capacity }], lineStyle: { color: themed("--bad"), width: 2, type: "solid" },
-    label: { formatter: `the device has ${gib(found.memory.capacity_bytes)}`, color: themed("--bad"), fontSize: 12, position: "end", rotate: 0, align: "right", distance: [0, 4] },
+    label: { formatter: `the device has ${gib(found.memory.capacity_bytes)}`, color: themed("--bad"), fontSize: 12, position: "start", rotate: 0, align: "right", distance: [0, 5] },
   };
   return {
-    grid: { left: 8, right: 22, top: 60, bottom: 30, containLabel: true },
+    grid: { left: 8, right: 22, top: 60, bottom: 20, containLabel: true },
     legend: legend(),
     tooltip: tooltip((at) => `${at.name}\n${at.seriesName}: ${gib(at.value * GIB)}`),
     xAxis: { type: "value", name: "GiB", nameLocation: "middle", nameGap: 26, max: (range) => Math.ceil(Math.max(range.max, capacity) * 1.04), ...axisStyle({ axisLabel: { showMaxLabel: false } }) },

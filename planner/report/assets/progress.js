@@ -35,10 +35,10 @@ function drawn(seen) {
   const pad = Math.max((top - low) * 0.12, top * 0.01);
   const label = `Best step ${seconds(upper.at(-1)?.[1] ?? null)}, bound ${seconds(lower.at(-1)?.[1] ?? null)}`;
   return chart(label, 220, () => ({
-    grid: { left: 10, right: 22, top: 56, bottom: 34, containLabel: true }, legend: legend(),
+    grid: { left: 10, right: 22, top: 56, bottom: 22, containLabel: true }, legend: legend(),
     tooltip: tooltip((at) => `${at.seriesName}\n${seconds(at.value[1])} after ${seconds(at.value[0])}`),
     xAxis: { type: "value", name: "seconds of search", nameLocation: "middle", nameGap: 26, ...axisStyle({ grid: false }) },
-    yAxis: { type: "value", min: Number((low - pad).toPrecision(3)), max: Number((top + pad).toPrecision(3)), name: "seconds a step", nameLocation: "end", ...axisStyle({ nameTextStyle: { align: "left" } }) },
+    yAxis: { type: "value", min: Number((low - pad).toPrecision(3)), max: Number((top + pad).toPrecision(3)), name: "seconds a step", nameLocation: "end", ...axisStyle({ nameTextStyle: { align: "left" }, axisLabel: { showMinLabel: false, showMaxLabel: false } }) },
     series: [line("best layout so far", upper, "--c3", "solid", "circle"), line("nothing is faster than", lower, "--c5", "dashed", "diamond")],
   }));
 }

@@ -1,0 +1,36 @@
+// A report: the views of one answer, drawn from the data that the file itself carries.
+
+import { alternativesCard } from "./alternatives.js";
+import { infeasibleCard } from "./answer.js";
+import { el, fill, themeButton } from "./base.js";
+import { progressCard } from "./progress.js";
+import { viewCards } from "./views.js";
+
+const NAV = [["plan", "Plan"], ["search", "Search"], ["layout", "Split"], ["memory", "Memory"], ["time", "Time"], ["timeline", "Timeline"], ["grid", "Devices"], ["alternatives", "Alternatives"]];
+const data = JSON.parse(document.getElementById("data").textContent);
+const main = document.getElementById("main");
+
+function show(index) {
+  const { result, views, candidates } = data;
+  if (!views.length) { fill(main, infeasibleCard(result), searched(), footer()); return links(); }
+  const cards = viewCards(views[index], index === 0 ? result : null, index === 0 ? data.title : `Runner-up #${index + 1}`);
+  const several = candidates.length > 1 ? alternativesCard(candidates, index, (other) => { if (other < views.length) show(other); }) : null;
+  fill(main, cards.plan, index === 0 ? searched() : null, cards.layout, cards.memory, cards.time, cards.timeline, cards.grid, several, footer());
+  return links();
+}
+
+function searched() {
+  return data.events.length > 1 ? progressCard(data.events) : null;
+}
+
+function links() {
+  fill(document.getElementById("nav"), NAV.filter(([id]) => document.getElementById(id)).map(([id, text]) => el("a", { href: `#${id}` }, text)));
+}
+
+function footer() {
+  const made = data.made_with;
+  return el("p", { class: "foot" }, `parallelism-planner ${made.planner_version}, profiles ${String(made.profiles_sha256).slice(0, 12)}${made.created_at ? `, ${made.created_at}` : ""}. The charts are drawn by Apache ECharts ${data.echarts} (Apache-2.0).`);
+}
+
+document.getElementById("tools").append(themeButton());
+show(0);
