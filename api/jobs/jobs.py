@@ -154,8 +154,9 @@ class Jobs:
         plans = PlanJobs(self._database, name)
         lease = lease_of(self._database, name)
         solver = Solver(self._settings, plans, self._tell, self._cores)
-        queue_settings = QueueSettings(self._database.url, name, version, self._settings.num_searches)
-        queue = JobQueue(queue_settings, partial(self._work, plans, solver))
+        database = self._database
+        entries = QueueSettings(database.url, name, version, self._settings.num_searches, database.is_kept)
+        queue = JobQueue(entries, partial(self._work, plans, solver))
         rescue = Rescue(self._database, plans, lease, queue, version)
         lease.hold()
         try:

@@ -10,10 +10,10 @@ DBOS is one object a process. A second queue in a process (as in tests) takes it
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID, WorkflowSerializationFormat
-from sqlalchemy import URL
+from sqlalchemy import URL, Engine, create_engine, event
 
 from api.store.engine import POSTGRESQL
 
@@ -35,6 +35,8 @@ class QueueSettings:
     executor_id: str
     job_version: str
     num_working: int
+    is_kept: bool
+    """Whether the entries outlive this process."""
 
 
 class JobQueue:
@@ -43,6 +45,7 @@ class JobQueue:
     def __init__(self, settings: QueueSettings, work: Work) -> None:
         self._settings = settings
         self._work = work
+        self._engine = _sqlite_engine(settings)
 
     def start(self) -> None:
         """Open the queue and begin to take entries."""
@@ -108,6 +111,8 @@ class JobQueue:
     def stop(self) -> None:
         """Take no more entries and close the queue; the work at hand must have ended."""
         DBOS.destroy(workflow_completion_timeout_sec=0, destroy_registry=True)
+        if self._engine is not None:
+            self._engine.dispose()
 
     def _config(self) -> DBOSConfig:
         config: DBOSConfig = {
@@ -119,11 +124,36 @@ class JobQueue:
             "log_level": "WARNING",
             "enable_otlp": False,
         }
+        if self._engine is not None:
+            config["system_database_engine"] = self._engine
         return config
 
 
 def _system_url(url: URL) -> str:
     """The same database on PostgreSQL (schema `dbos`), a file of its own beside the SQLite file."""
-    if url.get_backend_name() == POSTGRESQL:
-        return url.render_as_string(hide_password=False)
-    return url.set(database=f"{url.database}.queue").render_as_string(hide_password=False)
+    if url.get_backend_name() != POSTGRESQL:
+        url = url.set(database=f"{url.database}.queue")
+    return url.render_as_string(hide_password=False)
+
+
+def _sqlite_engine(settings: QueueSettings) -> Engine | None:
+    """SQLite as DBOS opens it (every transaction takes the write lock), but writing ahead and without waiting for
+    the disk at each commit: entries that a loss of power took are found missing and made again.
+    """
+    if settings.url.get_backend_name() == POSTGRESQL:
+        return None
+    engine = create_engine(_system_url(settings.url))
+    synchronous = "NORMAL" if settings.is_kept else "OFF"
+
+    def prepare(connection: Any, _record: Any) -> None:
+        connection.isolation_level = "IMMEDIATE"
+        for pragma in (
+            "busy_timeout=30000",
+            "foreign_keys=ON",
+            "journal_mode=WAL",
+            f"synchronous={synchronous}",
+        ):
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    event.listen(engine, "connect", prepare)
+    return engine

@@ -30,7 +30,9 @@ class Database:
         own = None if data_dir else Path(tempfile.mkdtemp(prefix="planner-server-"))
         self.data_dir = data_dir or own or Path()
         self.url = database_url(url or f"sqlite:///{self.data_dir.resolve() / FILE_NAME}")
-        self.engine = make_engine(self.url)
+        # A folder that goes with this object need not outlive a loss of power.
+        self.is_kept = not (own and url is None)
+        self.engine = make_engine(self.url, "FULL" if self.is_kept else "OFF")
         self._close = weakref.finalize(self, _leave, self.engine, own)
         self._writing = self.engine.execution_options(**{WRITES: True})
         self._lock = threading.Lock()

@@ -1,5 +1,6 @@
 """An engine from one URL: SQLite (one machine) or PostgreSQL (several replicas)."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,21 +35,24 @@ def database_url(text: str) -> URL:
     )
 
 
-def make_engine(url: URL) -> Engine:
-    """An engine whose SQLite connections write ahead, check foreign keys and wait for each other."""
+def make_engine(url: URL, synchronous: str = "FULL") -> Engine:
+    """An engine whose SQLite connections write ahead, check foreign keys and wait for each other.
+
+    `synchronous` is SQLite's: FULL outlives a loss of power, NORMAL every end of a process, OFF neither surely.
+    """
     if url.get_backend_name() == POSTGRESQL:
         return create_engine(url, pool_pre_ping=True, pool_size=10, max_overflow=20, pool_timeout=10)
     Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(
         url, connect_args={"timeout": BUSY_S, "isolation_level": None}, pool_size=10, max_overflow=20
     )
-    event.listen(engine, "connect", _prepare)
+    event.listen(engine, "connect", partial(_prepare, synchronous))
     event.listen(engine, "begin", _begin)
     return engine
 
 
-def _prepare(connection: Any, _record: Any) -> None:
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+def _prepare(synchronous: str, connection: Any, _record: Any) -> None:
+    for pragma in ("journal_mode=WAL", f"synchronous={synchronous}", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}").close()
 
 

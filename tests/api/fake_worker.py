@@ -1,6 +1,7 @@
 """A search process that answers at once: `python -S fake_worker.py STORY [options]`, JSON lines over pipes.
 
-Stories: answer; refuse; hang (until its input ends); die; eat (memory); steps (progress, then an answer after a while).
+Stories: answer; refuse; hang (until its input ends); die; eat (memory); steps (progress, then an answer after a
+while); by seed (of the request, in the order of STORIES).
 """
 
 import json
@@ -8,6 +9,8 @@ import os
 import sys
 import threading
 import time
+
+STORIES = ("answer", "refuse", "die", "hang", "eat")
 
 
 def say(message: dict) -> None:
@@ -39,6 +42,8 @@ def end_with_input() -> None:
 
 def main() -> None:
     story, request = sys.argv[1], json.loads(sys.stdin.readline())
+    if story == "by seed":
+        story = STORIES[request["search"]["seed"]]
     threading.Thread(target=end_with_input, daemon=True).start()
     if story == "refuse":
         detail = "no such pin; use another"
