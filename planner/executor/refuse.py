@@ -1,15 +1,17 @@
 """What stands against running an order here: every knob is honoured as planned, or refused by name before launch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Final
 
 from cost_models.errors import IllegalStrategy, Violation
+from cost_models.operators import Attention
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.job import Precision
 from cost_models.specs.pools import SHARED
 from cost_models.units import format_bytes
 from planner.evaluation import evaluate
-from planner.executor.data import check_file, data_violations
+from planner.executor.positions import ULYSSES
 from planner.executor.request import RunOrder
 
 ENGINES: Final = ("torch", "ddp", "fsdp2", "parameter_server")
@@ -24,7 +26,7 @@ SCHEDULES: Final = (
 )
 OFFLOADS: Final = ("none", "optimizer", "optimizer:1.0", "parameters")
 OFFLOADING: Final = ("torch", "fsdp2")
-DIVIDING_EXPERTS: Final = ("torch", "fsdp2")
+DIVIDING: Final = ("torch", "fsdp2")
 MAX_CPU_PROCESSES: Final = 64
 KINDS: Final = ("pretrain", "sft")
 # Engine options that change what runs, with the values that this executor runs.
@@ -59,7 +61,10 @@ def check_run(order: RunOrder, devices: int | None = None) -> None:
     found = run_violations(order, devices) or tuple(_host_memory(order, devices))
     if found:
         raise IllegalStrategy(found)
-    check_file(order)
+    if has_torch():
+        from planner.executor.data import check_file
+
+        check_file(order)
 
 
 def run_violations(order: RunOrder, devices: int | None = None) -> tuple[Violation, ...]:
@@ -68,9 +73,16 @@ def run_violations(order: RunOrder, devices: int | None = None) -> tuple[Violati
     if engine:
         return tuple(engine)
     at_hand = count_devices() if devices is None else devices
-    checks: tuple[Check, ...] = (_axes, _schedule, _offload, _options, _operators, _factory, _optimizer)
+    checks: tuple[Check, ...] = (_axes, _schedule, _offload, _options)
+    if has_torch():
+        checks += (_operators, _factory, _optimizer, _data)
     found = [violation for check in checks for violation in check(order)]
-    return (*found, *_devices(order, at_hand), *_precision(order, at_hand), *data_violations(order))
+    return (*found, *_devices(order, at_hand), *_precision(order, at_hand))
+
+
+def has_torch() -> bool:
+    """Whether torch is here: a machine that only hands runs on leaves to the nodes what needs it."""
+    return find_spec("torch") is not None
 
 
 def count_devices() -> int:
@@ -88,19 +100,46 @@ def _engine(order: RunOrder) -> list[Violation]:
     return [Violation("run_engine", detail, ("a plan made with --engine torch", *ENGINES[1:]))]
 
 
+def _data(order: RunOrder) -> list[Violation]:
+    from planner.executor.data import data_violations
+
+    return list(data_violations(order))
+
+
 def _axes(order: RunOrder) -> list[Violation]:
     strategy = order.strategy
-    found = []
-    for axis in ("cp",):
-        degree = getattr(strategy, axis)
-        if degree > 1:
-            detail = f"{axis} {degree} is not run yet by this executor"
-            found.append(Violation(f"run_{axis}", detail, (f"a plan made with --pin {axis}=1",)))
-    found += _expert_axes(order)
+    found = [*_context_axis(order), *_expert_axes(order)]
     if len({name for text in strategy.stage_groups for name in text.split(SHARED)}) > 1:
         detail = "stages on different device groups are not run yet by this executor"
         found.append(Violation("run_stage_groups", detail, ("one device group",)))
     return found
+
+
+def _context_axis(order: RunOrder) -> list[Violation]:
+    """Keys that travel meet queries in an attention of this executor, which keeps no scores and draws no dropout."""
+    strategy, engine = order.strategy, order.situation.engine.options
+    if strategy.cp == 1:
+        return []
+    name = order.situation.job.engine
+    if name not in DIVIDING:
+        detail = f"cp {strategy.cp} is not run under engine {name}"
+        return [Violation("run_cp", detail, tuple(f"--engine {each}" for each in DIVIDING))]
+    if strategy.cp_kind == ULYSSES:
+        return []
+    found = []
+    if engine.attention == "unfused":
+        detail = f"engine.attention=unfused is not run with cp_kind={strategy.cp_kind}, which keeps no scores"
+        found.append(Violation("run_cp_unfused", detail, ("--set engine.attention=flash", "cp_kind=ulysses")))
+    dropout = engine.dropout if order.options.dropout is None else order.options.dropout
+    if dropout and any(getattr(op, "dropout", False) for op in _attentions(order)):
+        detail = f"dropout of attention scores is not run with cp_kind={strategy.cp_kind}"
+        found.append(Violation("run_cp_dropout", detail, ("--set engine.dropout=false", "cp_kind=ulysses")))
+    return found
+
+
+def _attentions(order: RunOrder) -> Iterator[Attention]:
+    for kind in order.situation.model.kinds.values():
+        yield from (operator for operator in kind.operators if isinstance(operator, Attention))
 
 
 def _expert_axes(order: RunOrder) -> list[Violation]:
@@ -109,9 +148,9 @@ def _expert_axes(order: RunOrder) -> list[Violation]:
     if not order.situation.model.is_moe:
         return []
     found = []
-    if strategy.ep * strategy.etp > 1 and job.engine not in DIVIDING_EXPERTS:
+    if strategy.ep * strategy.etp > 1 and job.engine not in DIVIDING:
         detail = f"ep {strategy.ep} and etp {strategy.etp} are not run under engine {job.engine}, which copies experts"
-        found.append(Violation("run_ep", detail, tuple(f"--engine {name}" for name in DIVIDING_EXPERTS)))
+        found.append(Violation("run_ep", detail, tuple(f"--engine {name}" for name in DIVIDING)))
     positions = job.seq_len // strategy.cp
     if positions % strategy.tp:
         detail = f"tp {strategy.tp} ranks route {positions} positions between them, which {strategy.tp} does not divide"
