@@ -19,7 +19,7 @@ from planner.answers import BREAKDOWN_CAUSES, Prediction
 from planner.intervals import step_interval
 from planner.memory import predict_memory
 from planner.pools import CostsOfRow, Pools, peak_flops
-from planner.provenance import provenance
+from planner.provenance import profile_warnings, provenance
 from planner.situation import Situation
 from planner.warnings import collect_warnings
 
@@ -138,11 +138,14 @@ def predict(context: Context, strategy: Strategy, mesh: MeshCosts) -> Prediction
         strategy=strategy,
         parameters=context.parameters,
         active_parameters=context.active_parameters,
-        provenance=provenance(situation, context.pricer),
+        provenance=provenance(situation, context.pricer, strategy),
         assumed=situation.model.assumed,
         options=option_values(situation.engine, job),
         engine=f"{situation.engine.name}@{situation.engine.version}",
-        warnings=collect_warnings(situation, strategy, found, memory),
+        warnings=(
+            *collect_warnings(situation, strategy, found, memory),
+            *profile_warnings(context.pricer, strategy),
+        ),
         reader=situation.model.reader,
     )
 

@@ -56,7 +56,10 @@ def spread_of(situation: Situation) -> Spread:
     common = math.hypot(math.sqrt(max(kind**2 - own**2, 0.0)), found.doubling * doublings)
     if situation.generation.name not in found.fitted_generations:
         common = math.hypot(common, found.unseen_generation)
-    if cluster.device.architecture not in found.fitted_architectures:
+    seen = (
+        cluster.device.architecture in found.fitted_architectures or situation.efficiency.measured is not None
+    )
+    if not seen:
         common = math.hypot(common, found.unseen_device)
     return Spread(common, own, found.communication)
 

@@ -22,6 +22,7 @@ class MeasuredCollectives:
     """Curves over bytes by collective and ranks, of groups inside the innermost domain; `interference` is the slowdown
     of computation for each second of a message beside it, None where it was not measured."""
 
+    profile: str
     curves: Mapping[Collective, Mapping[int, Curve]]
     interference: float | None = None
 
@@ -75,4 +76,4 @@ def measured_collectives(profile: MeasuredProfile | None) -> MeasuredCollectives
         curve = curve_of_points(points)
         if curve is not None:
             curves.setdefault(collective, {})[ranks] = curve
-    return MeasuredCollectives(curves, profile.fact(INTERFERENCE)) if curves else None
+    return MeasuredCollectives(profile.title, curves, profile.fact(INTERFERENCE)) if curves else None

@@ -37,5 +37,6 @@ class Site:
         )
 
     def random(self, *shape: int, grad: bool = False) -> Tensor:
-        """A tensor of normal numbers."""
-        return torch.randn(shape, device=self.device, dtype=self.dtype, requires_grad=grad)
+        """A tensor of numbers from -0.5 to 0.5."""
+        values = torch.rand(shape, device=self.device, dtype=self.dtype)
+        return values.sub_(0.5).requires_grad_(grad)

@@ -23,6 +23,7 @@ MANIFEST_FILE: Final = "manifest.json"
 POINTS_FILE: Final = "points.jsonl"
 CHECK: Final = "check"
 CHECK_DIGITS: Final = 16
+SHOWN_DIGITS: Final = 12
 MAX_FILE_BYTES: Final = 64 * 1024**2
 
 Kind = Literal["kernel", "collective", "layer", "fact"]
@@ -108,6 +109,11 @@ class MeasuredProfile:
     def name(self) -> str:
         """<device>/<date-versions>."""
         return f"{self.manifest.device}/{self.folder.name}"
+
+    @property
+    def title(self) -> str:
+        """Name and the first digits of its hash, as predictions state it."""
+        return f"{self.name} {self.sha256[:SHOWN_DIGITS]}"
 
     @property
     def sha256(self) -> str:

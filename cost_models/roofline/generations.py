@@ -77,7 +77,14 @@ def efficiency_of(device: DeviceSpec, generation: Generation) -> Efficiency:
     factors = device_factors(device.name)
     fitted = under_factors(load_efficiency(device.architecture), device, factors, generation)
     measured = kernels_of(device)
-    return fitted if measured is None else replace(fitted, measured=measured)
+    if measured is None:
+        return fitted
+    return replace(fitted, measured=measured.at_rate(measured_factor(device.name)))
+
+
+def measured_factor(name: str) -> float:
+    """Rate of a measured device's kernels in a step over their rate alone, as its own runs showed; 1 for none."""
+    return _ratio(_generations().devices.get(name, DeviceFactors()).measured)
 
 
 def kernels_of(device: DeviceSpec) -> MeasuredKernels | None:

@@ -1,7 +1,7 @@
 """Curves of a device's own profile, before every formula: which one prices a kernel, and how far it reaches."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -16,6 +16,9 @@ Array = NDArray[np.float64]
 COPY: Final = "copy"
 """The curve of a plain copy: for traffic that has none of its own."""
 OPTIMIZER: Final = "optimizer"
+
+_PRODUCTS: Final = frozenset({KernelKind.GEMM.value, KernelKind.GROUPED_GEMM.value})
+_FORWARD: Final = "forward"
 ACCUMULATE: Final = "accumulate"
 """Adding a gradient to the one before."""
 
@@ -34,7 +37,9 @@ class MeasuredKernels:
         """The curve of a kernel: its own, one of its family, a copy's for traffic without one; traffic is told by its
         bytes, so a curve of another precision stands in where its own was not measured."""
         if kind is not KernelKind.MEMORY:
-            return self.curves.get((kind.value, phase, precision))
+            own = self.curves.get((kind.value, phase, precision))
+            same = kind.value in _PRODUCTS  # a product costs what it costs, whose gradient it is
+            return own or (self.curves.get((kind.value, _FORWARD, precision)) if same else None)
         return self._first(family, phase, precision) or self.traffic_of(COPY)
 
     def traffic_of(self, name: str) -> Curve | None:
@@ -48,6 +53,10 @@ class MeasuredKernels:
         near = [key for key in self.curves if key[1] == phase and key[0].partition(":")[0] == base]
         near.sort(key=lambda key: (key[0] != family, key[2] != precision, key))
         return self.curves[near[0]] if near else None
+
+    def at_rate(self, ratio: float) -> "MeasuredKernels":
+        """The same kernels at `ratio` times their rate."""
+        return self if ratio == 1.0 else replace(self, stretch=self.stretch / ratio)
 
     def seconds(self, curve: Curve, columns: Columns) -> Array:
         """Seconds of all launches together."""
@@ -73,9 +82,25 @@ def measured_kernels(
     for point in kernels:
         if point.processes == used:
             groups.setdefault((point.name, point.phase, point.precision), []).append(point)
+    for name, phase, precision in list(groups):
+        if name in _PRODUCTS and phase != _FORWARD:
+            groups[name, phase, precision] += _of_other_shapes(groups, (name, phase, precision))
     curves = {key: curve for key, points in groups.items() if (curve := curve_of_points(points)) is not None}
     stretch = (busy / used) * max(1.0, processes / cores)
-    return MeasuredKernels(profile.name, curves, stretch, profile.manifest.complete)
+    return MeasuredKernels(profile.title, curves, stretch, profile.manifest.complete)
+
+
+def _of_other_shapes(
+    groups: Mapping[tuple[str, str, str], list[Point]], key: tuple[str, str, str]
+) -> list[Point]:
+    """Forward products of shapes that a gradient was not measured in: the same work, laid out otherwise."""
+    name, _, precision = key
+
+    def shape(point: Point) -> tuple[float, ...]:
+        return tuple(point.features.get(size, 0.0) for size in ("count", "m", "n", "k"))
+
+    known = {shape(point) for point in groups[key]}
+    return [point for point in groups.get((name, _FORWARD, precision), []) if shape(point) not in known]
 
 
 def phase_name(phase: Phase) -> str:

@@ -12,6 +12,8 @@ class DeviceFactors(Frozen):
 
     matmul: CurveFigure | None = None
     attention: CurveFigure | None = None
+    measured: CurveFigure | None = None
+    """Rate of the kernels of the device's own profile in a step, over their rate alone."""
 
 
 class GenerationFigures(Frozen):

@@ -31,6 +31,8 @@ COMMANDS = (
     "catalog",
     "validate",
     "calibrate",
+    "profile",
+    "loop",
 )
 DEBUG_VARIABLE = "PLANNER_DEBUG"
 MAX_LINE = 1000

@@ -109,3 +109,29 @@ def _words(progress: Progress) -> str:
     gap = "" if progress.gap is None else f", gap {progress.gap:.2%}"
     done = f"{progress.meshes_done:,} of {progress.meshes_total:,} meshes"
     return f"{progress.phase}: {done}, best step {best}{gap}"
+
+
+def profile_reporter(mode: str | None, *, quiet: bool) -> Callable[[Mapping[str, Any]], None] | None:
+    """What to call with each event of a profile or a loop: JSON lines, a bar and lines for people, or None."""
+    if mode == "jsonl":
+        return _write_event
+    return None if quiet else _write_measured
+
+
+BAR: Final = 30
+"""Characters of a full bar."""
+
+
+def _write_measured(event: Mapping[str, Any]) -> None:
+    """A bar over the budget of a part, renewed in place on a terminal; a line for each layout that ran."""
+    if event["event"] == "layout":
+        end_progress()
+        steps = f"{format_seconds(event['predicted_step_s'])}, measured {format_seconds(event['measured_step_s'])}"
+        found = event["failure"] or f"predicted {steps}, load {event['load']:.1f}"
+        sys.stderr.write(f"{event['layout']} on {event['processes']}: {found}\n")
+    elif sys.stderr.isatty():
+        share = min(event["spent_s"] / event["budget_s"], 1.0)
+        full = round(share * BAR)
+        words = f"{event['done']} of {event['cases']} cases, {event['processes']} at once"
+        sys.stderr.write(f"\r\x1b[K[{'#' * full}{'.' * (BAR - full)}] {words}, {event['spent_s']:.0f} s")
+    sys.stderr.flush()

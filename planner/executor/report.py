@@ -8,6 +8,8 @@ from typing import Any, Final
 from planner.answers import Prediction
 from planner.executor.mesh import coordinates
 from planner.executor.request import RunOrder
+from planner.plan_file import resolved_request
+from planner.request import SearchRequest
 
 FIRST_STEADY: Final = 2
 """The first step allocates optimizer states and warms up; steps are counted from 1 and judged from here."""
@@ -108,6 +110,7 @@ class RunReport:
             "world_size": self.order.world_size,
             "engine": self.prediction.engine,
             "strategy": self.order.strategy.to_json(),
+            "request": resolved_request(self.order.situation, SearchRequest()).model_dump(mode="json"),
             "options": self.order.options.model_dump(mode="json"),
             "attempts": self.attempts,
             "end": {key: value for key, value in self.end.items() if key not in ("event", "profiles")},

@@ -25,6 +25,7 @@ from cost_models.profiles.measured import (
 from planner.errors import RunFailed
 from planner.executor.launch.environment import MALLOC_SETTINGS
 from planner.executor.profiled.order import ProfileOrder
+from planner.executor.profiled.seen import seen_device
 
 WORKER: Final = "planner.executor.profiled.worker"
 PART: Final = ".part"
@@ -71,7 +72,7 @@ def profile_device(
     root.mkdir(parents=True, exist_ok=True)
     folders = []
     interrupted = False
-    for part in parts_of(_accelerators(), cores, alone=alone):
+    for part in parts_of(seen_device().count, cores, alone=alone):
         folder = root / f"{PART}-{part.processes}-{part.what}"
         folder.mkdir(exist_ok=True)
         folders.append(folder)
@@ -88,13 +89,6 @@ def profile_device(
             interrupted = True
             break
     return _merged(root, order, folders, interrupted=interrupted)
-
-
-def _accelerators() -> int:
-    """Accelerators that torch sees, asked in a process of its own: the launcher needs none."""
-    code = "import torch; print(torch.cuda.device_count() if torch.cuda.is_available() else 0)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    return int(found.stdout.strip() or 0) if found.returncode == 0 else 0
 
 
 def _run_part(order: ProfileOrder, folder: Path, threads: int, on_event: OnEvent | None) -> None:

@@ -40,6 +40,8 @@ from planner.situation import resolve
 WRITE_EVERY_S: Final = 5.0
 GRID_SHARE: Final = 0.1
 """Weight of all shapes of the grid together beside the model's own."""
+LAYER_SHARE: Final = 0.2
+"""Weight of whole layers together: they check the kernels, predictions do not rest on them."""
 COPY_SHARE: Final = 0.2
 """Weight of copies, sums of gradients and the optimizer's step together: every model has them."""
 
@@ -99,14 +101,16 @@ def _model_cases(order: ProfileOrder, site: Site) -> Iterator[Case]:
         return
     situation = resolve(order.request.model, order.request.cluster, order.request.job)
     found: list[Case] = []
+    layers: list[Case] = []
     for mbs in order.micro_batches:
         bench = bench_of(situation, site, mbs)
         found += operator_cases(bench)
-        found += [_with_memory(bench, case) for case in layer_cases(bench)]
+        layers += [_with_memory(bench, case) for case in layer_cases(bench)]
         for tp in order.tp:
             if tp > 1:
                 found += divided_cases(situation, site, mbs, tp)
     yield from _weighted(iter(found), 1.0)
+    yield from _weighted(iter(layers), LAYER_SHARE)
 
 
 def _with_memory(bench: Bench, case: Case) -> Case:

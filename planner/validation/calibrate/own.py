@@ -1,7 +1,8 @@
 """A user's own runs: few ratios over the constants at hand, written into a copy of the profiles if they help.
 
 A device's matrix products and attention, and all kernels of a software generation, each as it is now times a ratio that
-is expected to be 1. One run in five is not fitted to; where their error grows, nothing is written.
+is expected to be 1; of a device with a profile of its own, all its kernels together. One run in five is not fitted to;
+where their error grows, nothing is written.
 """
 
 import math
@@ -16,7 +17,12 @@ from typing import Final
 from cost_models.errors import BadInput
 from cost_models.profiles import profiles_root
 from cost_models.roofline import Efficiency, Generation
-from cost_models.roofline.generations import device_factors, load_generation, under_factors
+from cost_models.roofline.generations import (
+    device_factors,
+    load_generation,
+    measured_factor,
+    under_factors,
+)
 from planner.validation.calibrate.solve import robust_solve
 from planner.validation.calibrate.write import figure_line, replace_lines
 from planner.validation.mapping import Case
@@ -31,6 +37,9 @@ FEWEST: Final = 3
 HELD_EVERY: Final = 5
 SLACK: Final = 0.002
 """By how much the error of runs that were not fitted to may grow: the rounding of few runs."""
+
+MEASURED: Final = "measured"
+"""The field of a device's own profile."""
 
 Key = tuple[str, str, str]
 """(devices or generations, name, field) of generations.toml."""
@@ -131,6 +140,9 @@ def _under(case: Case, ratios: Mapping[Key, float]) -> Efficiency:
     """The curves at hand times the ratios of a case's device and generation."""
     situation = case.situation
     name, plain = situation.cluster.device.name, situation.efficiency
+    if plain.measured is not None:
+        ratio = ratios.get(("devices", name, MEASURED), 1.0)
+        return replace(plain, measured=plain.measured.at_rate(ratio))
     factors = (ratios.get(("devices", name, "matmul"), 1.0), ratios.get(("devices", name, "attention"), 1.0))
     kernels = ratios.get(("generations", situation.generation.name, "kernels"), 1.0)
     own = Generation(situation.generation.name, kernels, exchange_s=plain.exchange_s)
@@ -139,6 +151,8 @@ def _under(case: Case, ratios: Mapping[Key, float]) -> Efficiency:
 
 def _touched(case: Case) -> tuple[Key, ...]:
     name, generation = case.situation.cluster.device.name, case.situation.generation.name
+    if case.situation.efficiency.measured is not None:
+        return (("devices", name, MEASURED),)
     return (
         ("devices", name, "attention"),
         ("devices", name, "matmul"),
@@ -150,6 +164,8 @@ def _now(kind: str, name: str, field: str) -> float:
     """The constant as it is in the profiles."""
     if kind == "generations":
         return load_generation(name, "", "").kernels
+    if field == MEASURED:
+        return measured_factor(name)
     return device_factors(name)[("matmul", "attention").index(field)]
 
 
