@@ -18,6 +18,7 @@ from api.guard import Guard
 from api.jobs import Jobs
 from api.keyring import KeyRing
 from api.metrics import Metrics
+from api.openapi import describe
 from api.routes import catalog, checks, evaluations, events, health, plans, questions
 from api.schemas import ProblemBody
 from api.settings import Settings
@@ -28,18 +29,8 @@ from api.work import Work
 from cost_models.errors import BadInput
 from planner.version import planner_version
 
-_PROBLEM: Final[dict[str, Any]] = {"model": ProblemBody, "content": {"application/problem+json": {}}}
-RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
-    status: {**_PROBLEM, "description": text}
-    for status, text in (
-        (400, "The body does not parse"),
-        (401, "A key is required"),
-        (413, "The body is too large"),
-        (415, "The body is not JSON"),
-        (422, "The request cannot be used"),
-        (429, "Too many requests"),
-    )
-}
+RESPONSES: Final[dict[int | str, dict[str, Any]]] = {422: {"model": ProblemBody}}
+"""Names the schema of problems; api.openapi says which call answers which."""
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -70,8 +61,16 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _on_validation_error)
     app.add_exception_handler(BadInput, _on_bad_input)
     app.add_exception_handler(HTTPException, _on_http_error)
+    app.openapi = lambda: _described(app)  # type: ignore[method-assign]
     app.add_middleware(Guard, settings=settings, keyring=app.state.keyring, metrics=app.state.metrics)
     return app
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, made once."""
+    if app.openapi_schema is None:
+        app.openapi_schema = describe(app, app.state.settings)
+    return app.openapi_schema
 
 
 @asynccontextmanager

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path
 from fastapi.responses import JSONResponse
 
+from api.answers import AccuracyBody, ProfilesBody
 from api.deps import AccuracyDep, WorkDep
 from api.errors import Problem
 from api.schemas import ItemsBody
@@ -36,13 +37,13 @@ async def read_catalog(kind: Kind, name: Annotated[str, Path(max_length=100)], w
         raise Problem(404, "not_found", error.detail) from None
 
 
-@router.get("/profiles", response_model=dict[str, Any])
+@router.get("/profiles", response_model=ProfilesBody)
 async def read_profiles(work: WorkDep) -> JSONResponse:
     """Which data predictions stand on: the hash of all profile files, and what they describe."""
     return JSONResponse(await work.evaluate(_profiles))
 
 
-@router.get("/accuracy", response_model=dict[str, Any])
+@router.get("/accuracy", response_model=AccuracyBody)
 async def read_accuracy(accuracy: AccuracyDep) -> JSONResponse:
     """Predictions beside published runs, as `planner validate --json`; the first answer takes seconds."""
     return JSONResponse(await accuracy.read())

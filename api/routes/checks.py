@@ -1,11 +1,10 @@
 """Checks: one strategy, or a plan, against limits and a baseline."""
 
-from typing import Any
-
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from api.deps import StoreDep, WorkDep
+from api.answers import CheckBody
+from api.deps import CallerDep, PlansDep, WorkDep
 from api.questions.checks import CheckRequest, check
 from api.routes.stored import stored_document
 from api.strict_route import StrictRoute
@@ -14,8 +13,10 @@ from planner.answers import finite
 router = APIRouter(prefix="/v1/checks", tags=["checks"], route_class=StrictRoute)
 
 
-@router.post("", response_model=dict[str, Any])
-async def check_strategy(request: CheckRequest, store: StoreDep, work: WorkDep) -> JSONResponse:
+@router.post("", response_model=CheckBody)
+async def check_strategy(
+    request: CheckRequest, plans: PlansDep, caller: CallerDep, work: WorkDep
+) -> JSONResponse:
     """The object of `planner check --json`; `passed` is the answer."""
-    stored = await stored_document(store, request.plan_id)
+    stored = await stored_document(plans, caller, request.plan_id)
     return JSONResponse(finite(await work.evaluate(lambda: check(request, stored))))

@@ -6,10 +6,10 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
+from api.answers import EvaluationsBody
 from api.deps import WorkDep
 from api.errors import problem_of_bad_input
 from api.questions.evaluations import EvaluationRequest, evaluate_all
-from api.schemas import ItemsBody
 from api.strict_route import StrictRoute
 from cost_models.errors import IllegalStrategy
 from planner.answers import finite
@@ -17,7 +17,7 @@ from planner.answers import finite
 router = APIRouter(prefix="/v1/evaluations", tags=["evaluations"], route_class=StrictRoute)
 
 
-@router.post("", response_model=ItemsBody)
+@router.post("", response_model=EvaluationsBody)
 async def evaluate_strategies(request: EvaluationRequest, work: WorkDep) -> JSONResponse:
     """One `{evaluation}` or `{problem}` a strategy, in order."""
     items = await work.evaluate(lambda: evaluate_all(request, _problem))

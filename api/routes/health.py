@@ -3,19 +3,20 @@
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from api.answers import HealthBody
 from api.deps import JobsDep
 from api.errors import Problem
 
 router = APIRouter(tags=["health"])
 
 
-@router.get("/healthz")
+@router.get("/healthz", response_model=HealthBody)
 async def healthz() -> dict[str, str]:
     """The process answers."""
     return {"status": "ok"}
 
 
-@router.get("/readyz")
+@router.get("/readyz", response_model=HealthBody)
 async def readyz(request: Request, jobs: JobsDep) -> dict[str, str]:
     """The server takes requests: 503 while it migrates its database, without one, and while it stops."""
     if jobs.is_draining:

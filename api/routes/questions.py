@@ -1,11 +1,18 @@
 """Questions about one plan or two: explanations, comparisons, simulations, exports, and what a model is made of."""
 
-from typing import Any
-
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from api.deps import AskingDep, StoreDep, WorkDep
+from api.answers import (
+    ComparisonBody,
+    ContrastBody,
+    ExplanationBody,
+    ExportBody,
+    InspectionBody,
+    SimulationBody,
+    UnsolvedBody,
+)
+from api.deps import AskingDep, CallerDep, PlansDep, WorkDep
 from api.questions.comparisons import ComparisonRequest, compare
 from api.questions.explanations import ExplanationRequest
 from api.questions.exports import ExportRequest, export
@@ -18,37 +25,45 @@ from planner.answers import finite
 router = APIRouter(prefix="/v1", tags=["questions"], route_class=StrictRoute)
 
 
-@router.post("/explanations", response_model=dict[str, Any])
-async def explain_plan(request: ExplanationRequest, store: StoreDep, asking: AskingDep) -> JSONResponse:
+@router.post("/explanations", response_model=ExplanationBody | ContrastBody | UnsolvedBody)
+async def explain_plan(
+    request: ExplanationRequest, plans: PlansDep, caller: CallerDep, asking: AskingDep
+) -> JSONResponse:
     """The object of `planner explain --json`; takes up to `max_seconds` and some."""
-    stored = await stored_document(store, request.plan_id)
+    stored = await stored_document(plans, caller, request.plan_id)
     body = request.model_dump(mode="json")
     return JSONResponse(await asking.ask("explanation", body, stored, float(request.max_seconds)))
 
 
-@router.post("/comparisons", response_model=dict[str, Any])
-async def compare_plans(request: ComparisonRequest, store: StoreDep, work: WorkDep) -> JSONResponse:
+@router.post("/comparisons", response_model=ComparisonBody)
+async def compare_plans(
+    request: ComparisonRequest, plans: PlansDep, caller: CallerDep, work: WorkDep
+) -> JSONResponse:
     """The object of `planner compare --json`."""
-    found = {key: await stored_document(store, key) for key in request.plan_ids if key is not None}
+    found = {key: await stored_document(plans, caller, key) for key in request.plan_ids if key is not None}
     stored = {key: document for key, document in found.items() if document is not None}
     return JSONResponse(finite(await work.evaluate(lambda: compare(request, stored))))
 
 
-@router.post("/simulations", response_model=dict[str, Any])
-async def simulate_plan(request: SimulationRequest, store: StoreDep, work: WorkDep) -> JSONResponse:
+@router.post("/simulations", response_model=SimulationBody)
+async def simulate_plan(
+    request: SimulationRequest, plans: PlansDep, caller: CallerDep, work: WorkDep
+) -> JSONResponse:
     """The object of `planner simulate --json`, and columns of its operations as `timeline`."""
-    stored = await stored_document(store, request.plan_id)
+    stored = await stored_document(plans, caller, request.plan_id)
     return JSONResponse(finite(await work.evaluate(lambda: simulate(request, stored))))
 
 
-@router.post("/exports", response_model=dict[str, Any])
-async def export_plan(request: ExportRequest, store: StoreDep, work: WorkDep) -> JSONResponse:
+@router.post("/exports", response_model=ExportBody)
+async def export_plan(
+    request: ExportRequest, plans: PlansDep, caller: CallerDep, work: WorkDep
+) -> JSONResponse:
     """Settings of a framework: files with relative paths, and what they cannot say."""
-    stored = await stored_document(store, request.plan_id)
+    stored = await stored_document(plans, caller, request.plan_id)
     return JSONResponse(finite(await work.evaluate(lambda: export(request, stored))))
 
 
-@router.post("/inspections", response_model=dict[str, Any])
+@router.post("/inspections", response_model=InspectionBody)
 async def inspect_model(request: InspectionRequest, work: WorkDep) -> JSONResponse:
     """The object of `planner inspect --json`."""
     return JSONResponse(finite(await work.evaluate(lambda: inspect(request))))
