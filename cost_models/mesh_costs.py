@@ -42,10 +42,15 @@ def batch_rules(pricer: Pricer, priced: PricedRows) -> BatchRules:
         send_seconds(pricer, priced, neighbour, pricer.network),
         fixed_seconds(meshes, pricer.network) + pricer.engine.step_seconds(meshes),
     )
+    limit, workspaces = memory_limits(pricer, meshes)
+    return BatchRules(send, fixed, limit, workspaces, hiding(pricer, priced))
+
+
+def memory_limits(pricer: Pricer, meshes: MeshBatch) -> tuple[np.ndarray, np.ndarray]:
+    """Most bytes that a rank may allocate, and those beside its layers' tensors; neither depends on recompute, (B,)."""
     memory = device_memory(pricer.engine, pricer.cluster.device, pricer.job, meshes)
     limit = memory.possible_limit_bytes if pricer.allow_at_risk else memory.allocated_limit_bytes
-    workspaces = workspace_bytes(pricer.engine, pricer.cluster.device, pricer.model, pricer.job, meshes)
-    return BatchRules(send, fixed, limit, workspaces, hiding(pricer, priced))
+    return limit, workspace_bytes(pricer.engine, pricer.cluster.device, pricer.model, pricer.job, meshes)
 
 
 def send_seconds(pricer: Pricer, priced: PricedRows, neighbour: Span, between: Network) -> np.ndarray:

@@ -21,6 +21,7 @@ from cost_models.mesh_costs import BatchRules, batch_rules, fixed_seconds, mesh_
 from cost_models.overlap import expected_maximum_factor
 from cost_models.pricing import PricedRows, Pricer
 from cost_models.row_work import RowWork
+from cost_models.states import RowStates
 
 Names = tuple[str, ...]
 """Names of the device groups of a pool."""
@@ -32,8 +33,10 @@ class SharedPricer(Pricer):
 
     kinds: tuple[Pricer, ...] = ()
 
-    def price(self, meshes: MeshBatch, work: RowWork | None = None) -> PricedRows:
-        """Price a batch of meshes: every figure is the largest of all kinds."""
+    def price(
+        self, meshes: MeshBatch, work: RowWork | None = None, states: RowStates | None = None
+    ) -> PricedRows:
+        """Price a batch of meshes: every figure is the largest of all kinds, each with its own states."""
         work = self.work(meshes) if work is None else work
         found: PricedRows = _largest([kind.price(meshes, work) for kind in self.kinds])
         return found
@@ -41,6 +44,11 @@ class SharedPricer(Pricer):
     def work(self, meshes: MeshBatch) -> RowWork:
         """Work of every row alone, the longest and largest of all kinds."""
         found: RowWork = _largest([kind.work(meshes) for kind in self.kinds])
+        return found
+
+    def row_states(self, meshes: MeshBatch) -> RowStates:
+        """States of every row alone, the longest and largest of all kinds."""
+        found: RowStates = _largest([kind.row_states(meshes) for kind in self.kinds])
         return found
 
 

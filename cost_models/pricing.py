@@ -79,12 +79,14 @@ class Pricer:
             return style
         return replace(style, reference_logits=2 if reference.keeps_logits else 1)
 
-    def price(self, meshes: MeshBatch, work: RowWork | None = None) -> PricedRows:
-        """Price a batch of meshes; `work` is `work(meshes)` where it is known."""
+    def price(
+        self, meshes: MeshBatch, work: RowWork | None = None, states: RowStates | None = None
+    ) -> PricedRows:
+        """Price a batch of meshes; `work` and `states` are `work(meshes)` and `row_states(meshes)` where known."""
         rows = model_rows(self.model, self.job)
         style = self.style(meshes.key.cp_kind)
         work = self.work(meshes) if work is None else work
-        states = self._states(rows, meshes, style)
+        states = self.row_states(meshes) if states is None else states
         if self.job.reference.forwards:
             work = with_reference(work, self.job.reference.forwards)
         work = self._with_gathers(work, states, meshes)
@@ -103,8 +105,10 @@ class Pricer:
         style = self.style(meshes.key.cp_kind)
         return self._work(model_rows(self.model, self.job), points, style).take(inverse)
 
-    def _states(self, rows: Rows, meshes: MeshBatch, style: Style) -> RowStates:
-        return self.states().price(rows, meshes, style)
+    def row_states(self, meshes: MeshBatch) -> RowStates:
+        """States of every row alone; recompute scopes do not matter to them. Arrays (…, rows, B)."""
+        style = self.style(meshes.key.cp_kind)
+        return self.states().price(model_rows(self.model, self.job), meshes, style)
 
     def states(self) -> StatePricer:
         """Prices parameter states for the same engine, job and cluster."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost_models.chunk import Array
 from cost_models.communication import Network, Span, collective_seconds, parameter_server_seconds
@@ -38,6 +39,22 @@ class RowStates:
     backward_gather_s: Array  # per micro-batch, gradient reduction included
     accumulate_s: Array  # per micro-batch, adding its gradients to those before where no product does it
     units: UnitBytes  # what comes and goes with a row of engines that shard by unit; zeros for the others
+
+    def take(self, index: NDArray[np.int64]) -> "RowStates":
+        """The states of chosen meshes."""
+        plain = {
+            name: getattr(self, name)[..., index] for name in self.__dataclass_fields__ if name != "units"
+        }
+        return RowStates(**plain, units=self.units.take(index))
+
+
+def joined_states(parts: list[RowStates]) -> RowStates:
+    """States of several batches one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    names = [name for name in RowStates.__dataclass_fields__ if name != "units"]
+    plain = {name: np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in names}
+    return RowStates(**plain, units=UnitBytes.joined([part.units for part in parts]))
 
 
 @dataclass(slots=True)

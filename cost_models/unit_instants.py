@@ -31,6 +31,16 @@ class UnitBytes:
     reduction: Array
     shard: Array
 
+    def take(self, index: NDArray[np.int64]) -> "UnitBytes":
+        """The bytes of chosen meshes."""
+        return UnitBytes(*(getattr(self, name)[..., index] for name in self.__dataclass_fields__))
+
+    @classmethod
+    def joined(cls, parts: "list[UnitBytes]") -> "UnitBytes":
+        """The bytes of several batches one after the other."""
+        names = cls.__dataclass_fields__
+        return cls(*(np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in names))
+
     def pick(self, single: NDArray[np.bool_]) -> "UnitBytes":
         """Without the last line, which stands for the head where one rank holds all layers."""
         return UnitBytes(*(_folded(getattr(self, name), single) for name in self.__dataclass_fields__))

@@ -20,6 +20,9 @@ from cost_models.schedule.rules import check_legal
 
 Vector = tuple[int, ...]
 
+_COMPARED = 64
+"""Vectors that are compared with all others in one go."""
+
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
@@ -82,8 +85,10 @@ def _pareto_maximal(vectors: IntArray) -> tuple[Vector, ...]:
     grows = np.zeros(len(vectors), dtype=bool)
     grows[:-1] = (vectors[1:] >= vectors[:-1]).all(axis=1)
     rows = np.unique(vectors[~grows], axis=0)[::-1]
-    kept: list[int] = []
-    for number, row in enumerate(rows):  # descending: only an earlier row can exceed a later one
-        if not (rows[kept] >= row).all(axis=1).any():
-            kept.append(number)
-    return tuple(tuple(row) for row in rows[kept].tolist())
+    reached = np.concatenate(
+        [
+            (rows[None] >= rows[first : first + _COMPARED, None]).all(axis=2).sum(axis=1)
+            for first in range(0, len(rows), _COMPARED)
+        ]
+    )
+    return tuple(tuple(row) for row in rows[reached == 1].tolist())  # each reaches itself

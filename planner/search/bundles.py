@@ -12,10 +12,13 @@ import numpy as np
 
 from cost_models.chunk import Array, LayerTable, MeshCosts, StepRules
 from cost_models.mesh import Int
-from cost_models.mesh_costs import batch_rules, mesh_costs
+from cost_models.mesh_costs import batch_rules
 from cost_models.pricing import Pricer
+from cost_models.specs.job import Job
 from planner.families import Families
-from planner.search.walk import PRICED_TOGETHER, AsSearched, Walked
+from planner.search.path_pool import Point
+from planner.search.pool_bounds import MemberTimes
+from planner.search.walk import PRICED_TOGETHER, AsSearched, Walked, walked_mesh
 from planner.search.work_cache import WorkCache
 
 _LARGEST = frozenset({"sync_overlap", "allocated_limit_bytes", "host_room_bytes"})
@@ -79,11 +82,28 @@ class Bundles:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """One bundle with its bound, its ideal and its members (one member is its own ideal)."""
+    """One bundle with its bound, its members (one member is its own ideal) and their times."""
 
     bound_s: float
-    ideal: MeshCosts
     members: tuple[Walked, ...]
+    times: MemberTimes
+
+    def ideal(self) -> MeshCosts:
+        """The ideal of the members."""
+        return ideal_of([walked.mesh for walked in self.members])
+
+    def point(self, job: Job) -> Point:
+        """(schedule, p, v, m) of all members."""
+        batch, row = self.members[0].batch, self.members[0].row
+        micro = int(batch.micro_batches(job.global_batch)[row])
+        return batch.schedule_name(row), int(batch.pp[row]), int(batch.vpp[row]), micro
+
+    def take(self, where: Int, bounds: Array) -> "Bundle":
+        """The bundle of some of its members, whose bounds are given for all of them."""
+        members = tuple(
+            replace(self.members[place], bound_s=float(bounds[place])) for place in where.tolist()
+        )
+        return Bundle(float(bounds[where].min(initial=np.inf)), members, self.times.take(where))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +125,14 @@ class BundlePricer:
         members = [np.arange(few.first[b], few.first[b + 1]) for b in few.bundle]
         owner = np.repeat(np.arange(few.size), [m.size for m in members])
         place = np.concatenate([*members, np.zeros(0, dtype=np.int64)])
-        walked: dict[int, list[Walked]] = {}
         states = self.families.options.states
         offloads = list(dict.fromkeys(state.offload for state in states))
         which = np.asarray([offloads.index(state.offload) for state in states])[few.state[place]]
         key = few.kind[place] * len(offloads) + which
+        walked: dict[int, list[Walked]] = {}
+        at_of: dict[int, list[int]] = {}
+        times: list[MemberTimes] = []
+        done = 0
         for one in np.unique(key).tolist():
             here = np.flatnonzero(key == one)
             at, kind = place[here], one // len(offloads)
@@ -117,13 +140,20 @@ class BundlePricer:
             work = self.work.work(self.families.options.kinds[kind], few.row[at])
             priced = self.pricer.price(batch, work)
             rules = batch_rules(self.pricer, priced)
+            times.append(MemberTimes.of(priced, rules))
             for index, number in enumerate(owner[here].tolist()):
-                mesh = self.as_searched(mesh_costs(self.pricer, priced, rules, index), batch.key.scopes)
-                bound_s = float(few.bound_s[number])
-                walked.setdefault(number, []).append(Walked(bound_s, batch, index, mesh))
+                mesh = walked_mesh(
+                    (self.pricer, self.as_searched), priced, rules, index, float(few.bound_s[number])
+                )
+                walked.setdefault(number, []).append(mesh)
+                at_of.setdefault(number, []).append(done + index)
+            done += here.size
+        if not few.size:
+            return
+        joined = MemberTimes.joined(times)
         for number in range(few.size):
-            found = walked[number]
-            yield Bundle(float(few.bound_s[number]), ideal_of([w.mesh for w in found]), tuple(found))
+            mine = joined.take(np.asarray(at_of[number]))
+            yield Bundle(float(few.bound_s[number]), tuple(walked[number]), mine)
 
 
 def ideal_of(meshes: list[MeshCosts]) -> MeshCosts:

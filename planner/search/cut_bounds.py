@@ -22,7 +22,7 @@ from cost_models.rows import Rows
 from cost_models.schedule import stage_table
 from planner.search.windows import declared_cuts, takes_every_cut
 
-MOST_NUMBERS = 2_000_000
+MOST_NUMBERS = 200_000
 """Numbers of one intermediate table: cuts x ranks x meshes."""
 
 
@@ -105,57 +105,127 @@ def declared_bounds(
     for index, (schedule, pp, vpp) in enumerate(unique.T.tolist()):
         if takes_every_cut(SCHEDULES[schedule], vpp, len(rows.blocks)):
             continue
-        held, before = _held(schedule, pp, vpp, rows.blocks, len(rows.rows))
+        ranks = telling_ranks(schedule, pp, vpp, rows.blocks, len(rows.rows))
         here = np.flatnonzero(inverse.reshape(-1) == index)
-        together = max(MOST_NUMBERS // max(held.shape[0] * pp, 1), 1)
+        together = max(MOST_NUMBERS // max(ranks.place.size, 1), 1)
         for start in range(0, here.size, together):
             some = here[start : start + together]
             bounds[some] = _least_cut(
-                pricer, (schedule, vpp), (held, before), times.take(some), micro[some], spare_share[some]
+                pricer, (schedule, vpp), ranks, times.take(some), micro[some], spare_share[some]
             )
     return bounds
+
+
+@dataclass(frozen=True, slots=True)
+class TellingRanks:
+    """Of every cut the ranks that can have the longest path, r of them, rank 0 first; places of ranks (cuts, r)."""
+
+    held: Array  # (cuts, r, rows) C
+    before: Array  # (cuts, r, rows) D
+    place: Array  # (cuts, r) i
+
+    def rows_of(self, counts: Array, values: Array) -> Array:
+        """Sums of rows' values (rows, B) by counts of rows, (cuts, r, B)."""
+        summed: Array = (counts.reshape(-1, counts.shape[-1]) @ values).reshape(*self.place.shape, -1)
+        return summed
 
 
 def _least_cut(
     pricer: Pricer,
     pipe: tuple[int, int],
-    counts: tuple[Array, Array],
+    ranks: TellingRanks,
     times: RowTimes,
     micro: Array,
     spare_share: Array,
 ) -> Array:
-    """The bound of meshes of one (schedule, p, v); arrays (cuts, p, B)."""
-    (held, before), (schedule, vpp), overlap = counts, pipe, pricer.engine.overlap()
+    """The bound of meshes of one (schedule, p, v); arrays (cuts, r, B)."""
+    (schedule, vpp), overlap = pipe, pricer.engine.overlap()
     shown = times.send_s * (overlap.send_shown if vpp > 1 else overlap.send_shown_plain)
-    ranks = np.arange(held.shape[1])[:, None]
     splits = SCHEDULES[schedule].splits_backward
-    forward = held @ times.forward_s
-    backward = held @ times.backward_s
-    on_the_way = ranks * (times.send_s + shown)
+    forward, backward = (ranks.rows_of(ranks.held, of) for of in (times.forward_s, times.backward_s))
+    on_the_way = ranks.place[:, :, None] * (times.send_s + shown)
     busy = (micro * (forward + backward + 2.0 * vpp * shown)) * (1.0 - spare_share)
-    down = (before @ times.forward_s) * (1.0 - spare_share) + on_the_way
-    window = held @ times.weight_s if splits else backward + vpp * shown
-    sync = held @ times.sync_s
+    down = ranks.rows_of(ranks.before, times.forward_s) * (1.0 - spare_share) + on_the_way
+    window = ranks.rows_of(ranks.held, times.weight_s) if splits else backward + vpp * shown
+    sync = ranks.rows_of(ranks.held, times.sync_s)
     after = np.maximum(times.sync_exposed_min * sync, sync - times.sync_overlap * window)
     if not splits:
-        up = (before @ times.backward_s) * (1.0 - spare_share) + on_the_way
+        up = ranks.rows_of(ranks.before, times.backward_s) * (1.0 - spare_share) + on_the_way
         after = np.maximum(after, up + after[:, :1])
-    tail = (held @ times.tail_s).max(1)
+    tail = ranks.rows_of(ranks.held, times.tail_s).max(1)
     bound: Array = ((down + busy + after).max(1) + tail).min(0)
     return bound
 
 
 @lru_cache(maxsize=512)
+def telling_ranks(schedule: int, pp: int, vpp: int, blocks: tuple[int, ...], num_rows: int) -> TellingRanks:
+    """C, D and i of every declared cut that may be the least, of the ranks that can be the longest.
+
+    Of ranks with the same rows the last one has the longest path: D and i grow with the rank (rank 0 alone holds the
+    embedding). Of cuts whose ranks have the same rows, one is never the least where another's D and i are no more.
+    """
+    held, before = _held(schedule, pp, vpp, blocks, num_rows)
+    if not len(held):
+        return TellingRanks(held, before, np.zeros((0, pp)))
+    kinds, kind = np.unique(held.reshape(-1, num_rows), axis=0, return_inverse=True)
+    kind = kind.reshape(held.shape[:2])
+    last = np.full((len(held), len(kinds)), -1)
+    for rank in range(pp):
+        last[np.arange(len(held)), kind[:, rank]] = rank
+    kept = _least_cuts(last, before, kind[:, 0])
+    return _padded(held[kept], before[kept], last[kept])
+
+
+def _least_cuts(last: Int, before: Array, first: Int) -> Int:
+    """Cuts that no other one of the same rows is nowhere above; `last` is the last rank of every kind, or -1."""
+    height = np.concatenate(
+        (
+            np.where(last[:, :, None] >= 0, before[np.arange(len(last))[:, None], last], 0.0),
+            np.maximum(last, 0)[:, :, None],
+        ),
+        axis=2,
+    ).reshape(len(last), -1)
+    _, group = np.unique(np.column_stack((last >= 0, first)), axis=0, return_inverse=True)
+    kept: list[int] = []
+    for one in range(int(group.max()) + 1):
+        here = np.flatnonzero(group.reshape(-1) == one)
+        _, distinct = np.unique(height[here], axis=0, return_index=True)
+        here = here[distinct]
+        for cut in here.tolist():
+            above = (height[here] <= height[cut]).all(1)
+            if int(above.sum()) == 1:
+                kept.append(cut)
+    return np.asarray(sorted(kept), dtype=np.int64)
+
+
+def _padded(held: Array, before: Array, last: Int) -> TellingRanks:
+    """The last ranks of every kind, rank 0 first and again where a cut has fewer kinds than others."""
+    ranks = np.sort(np.where(last >= 0, last, 0), axis=1)
+    others = int((ranks > 0).sum(1).max(initial=0))
+    ranks = np.concatenate(
+        (np.zeros((len(ranks), 1), dtype=np.int64), ranks[:, ranks.shape[1] - others :]), axis=1
+    )
+    cut = np.arange(len(ranks))[:, None]
+    return TellingRanks(held[cut, ranks], before[cut, ranks], ranks.astype(float))
+
+
+@lru_cache(maxsize=512)
 def _held(schedule: int, pp: int, vpp: int, blocks: tuple[int, ...], num_rows: int) -> tuple[Array, Array]:
     """C and D of every declared cut, (cuts, p, rows)."""
-    cuts = declared_cuts(len(blocks), pp * vpp)
+    stages = stage_rows(pp * vpp, blocks, num_rows)
+    held = stages[:, stage_table(SCHEDULES[schedule], pp, vpp)].sum(2)
+    before = np.cumsum(stages[:, :pp], axis=1) - stages[:, :pp]
+    return held, before
+
+
+def stage_rows(count: int, blocks: tuple[int, ...], num_rows: int) -> Array:
+    """How many rows of each kind every virtual stage of every declared cut holds, (cuts, count, rows)."""
+    cuts = declared_cuts(len(blocks), count)
     kinds = np.zeros((len(blocks) + 1, num_rows))
     kinds[np.arange(1, len(blocks) + 1), list(blocks)] = 1.0
     until = np.cumsum(kinds, axis=0)
     stop = np.cumsum(cuts, axis=1)
-    stages = until[stop] - until[stop - cuts]
+    stages: Array = until[stop] - until[stop - cuts]
     stages[:, 0, 0] += 1.0
     stages[:, -1, -1] += 1.0
-    held = stages[:, stage_table(SCHEDULES[schedule], pp, vpp)].sum(2)
-    before = np.cumsum(stages[:, :pp], axis=1) - stages[:, :pp]
-    return held, before
+    return stages

@@ -13,7 +13,7 @@ are not priced with them. What is cut stands for all that would have been made o
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,21 +23,15 @@ from cost_models.mesh_costs import batch_rules, straggler_factor
 from cost_models.pricing import Pricer
 from cost_models.row_work import RowWork
 from cost_models.rows import model_rows
+from cost_models.states import RowStates
 from planner.families import Families
 from planner.search.bundles import Bundles
-from planner.search.cut_bounds import RowTimes, declared_bounds
-from planner.search.memory_bounds import (
-    FullRecompute,
-    MeshSums,
-    forced,
-    joined_sums,
-    least_sums,
-    unforced,
-)
-from planner.search.mesh_bounds import CHUNK, batch_sums, frequent_blocks, step_bounds
+from planner.search.cut_bounds import RowTimes
+from planner.search.memory_bounds import MeshSums
+from planner.search.mesh_bounds import CHUNK, batch_sums
 from planner.search.mesh_table import all_recomputed
-from planner.search.program_bounds import program_bounds
-from planner.search.spread_bounds import spread
+from planner.search.pipe_bounds import Cut, Few, LeftStates, PipeBounds
+from planner.search.state_block import RowBytes, StateBlock
 from planner.search.work_cache import WorkCache, joined
 
 EXCHANGE = TIME_CAUSES.index("ep_communication")
@@ -45,25 +39,6 @@ EXCHANGE = TIME_CAUSES.index("ep_communication")
 FIRST_STATES = 8_192
 MOST_STATES = 131_072
 """States that are priced together: few at first, so that a good step is known early, then more at a time."""
-
-
-@dataclass(slots=True)
-class Cut:
-    """Meshes put away: how many found no memory, how many were bounded, and the least bound of those."""
-
-    out_of_memory: int = 0
-    bounded: int = 0
-    least_s: float = np.inf
-
-    def add(self, bounds: Array, stands_for: Int, cutoff_s: float) -> Bool:
-        """Count what has an infinite bound or one at the cut-off; which are left."""
-        impossible = np.isinf(bounds)
-        above = ~impossible & (bounds >= cutoff_s)
-        self.out_of_memory += int(stands_for[impossible].sum())
-        self.bounded += int(stands_for[above].sum())
-        self.least_s = min(self.least_s, float(bounds[above].min(initial=np.inf)))
-        left: Bool = ~impossible & ~above
-        return left
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,25 +52,6 @@ class Nodes:
     def take(self, where: Int | Bool | slice) -> "Nodes":
         """Some of them."""
         return Nodes(self.kind[where], self.row[where], self.bound_s[where])
-
-
-@dataclass(slots=True)
-class _States:
-    """States that are left of a block, of kinds with or without scopes: places in the families, and their sums."""
-
-    kind: list[Int] = field(default_factory=list)
-    row: list[Int] = field(default_factory=list)
-    state: list[Int] = field(default_factory=list)
-    sums: list[MeshSums] = field(default_factory=list)
-    times: list[RowTimes] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Few:
-    """Some states alone, and the most meshes of them whose memory is looked at: the lowest, nothing is counted."""
-
-    states: list[int]
-    most: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +73,6 @@ class Frontier:
         self._counts = np.bincount(self._rows.layers, minlength=len(self._rows.rows)).astype(float)
         self._micro = families.rows.micro_batches(pricer.job.global_batch).astype(float)
         self.work = WorkCache(pricer, families.rows)
-        self._uniform = pricer.engine.space(pricer.model, pricer.job).uniform_full
 
     # ------------------------------------------------------------------ nodes
 
@@ -190,59 +145,94 @@ class Frontier:
 
     # ------------------------------------------------------------------ states and meshes
 
-    def bundles(self, nodes: Nodes, cutoff_s: float, cut: Cut, few: "Few | None" = None) -> Bundles:
+    def bundles(self, nodes: Nodes, cutoff_s: float, cut: Cut, few: Few | None = None) -> Bundles:
         """All meshes of some nodes whose bounds are below the cut-off, in bundles, the lowest first.
 
         Of all states, or a `few`; raises Late when time runs out.
         """
-        left = {True: _States(), False: _States()}
+        left = {True: LeftStates(), False: LeftStates()}
         options = self._families.options
-        groups: dict[MeshKey, list[int]] = {}
-        for kind in np.unique(nodes.kind).tolist():
-            groups.setdefault(replace(options.kinds[kind], scopes=()), []).append(kind)
-        offloads = dict.fromkeys(state.offload for state in options.states)
-        for kinds in groups.values():
-            here = nodes.take(np.isin(nodes.kind, kinds))
-            for offload in offloads:
+        for here in self._alike(nodes):
+            for offload in dict.fromkeys(state.offload for state in options.states):
                 tried = range(len(options.states)) if few is None else few.states
                 states = [i for i in tried if options.states[i].offload == offload]
                 self._price_states(here, states, cutoff_s, cut, left)
-        most = None if few is None else few.most
-        found = [self._pipes(part, free, (cutoff_s, most), cut) for free, part in left.items() if part.row]
+        pipes = PipeBounds(self._pricer, self._families, self._rows, self._late)
+        found = [
+            pipes.bundles(part, free, cutoff_s, cut)
+            if few is None
+            else pipes.lowest(part, free, cutoff_s, few)
+            for free, part in left.items()
+            if part.row
+        ]
         return Bundles.joined(found).rising()
 
+    def _alike(self, nodes: Nodes) -> list[Nodes]:
+        """Nodes by how their kinds keep states: scopes and the kind of context parallelism do not matter to them."""
+        groups: dict[object, list[int]] = {}
+        for kind in np.unique(nodes.kind).tolist():
+            key = self._families.options.kinds[kind]
+            style = replace(self._pricer.style(key.cp_kind), cp_kind="")
+            groups.setdefault((key.order, style), []).append(kind)
+        return [nodes.take(np.isin(nodes.kind, kinds)) for kinds in groups.values()]
+
     def _price_states(
-        self, nodes: Nodes, states: list[int], cutoff_s: float, cut: Cut, left: dict[bool, _States]
+        self, nodes: Nodes, states: list[int], cutoff_s: float, cut: Cut, left: dict[bool, LeftStates]
     ) -> None:
+        """States of nodes that keep them alike."""
         families = self._families
         at, column = np.nonzero(families.states_legal[nodes.row][:, states])
-        state = np.asarray(states, dtype=np.int64)[column]
-        for start in range(0, at.size, CHUNK):
-            some = slice(start, start + CHUNK)
-            kind, row, of = nodes.kind[at[some]], nodes.row[at[some]], state[some]
-            order = np.argsort(kind, kind="stable")
-            kind, row, of = kind[order], row[order], of[order]
+        if not at.size:
+            return
+        kind, row, state = nodes.kind[at], nodes.row[at], np.asarray(states, dtype=np.int64)[column]
+        parts = (self._pricer, families, self._counts)
+        block = StateBlock.of(parts, int(kind[0]), row, state, self._late)
+        if block is None:
+            raise Late
+        asked = self._roomy(block, kind, row, cut)
+        free = np.asarray([self._recompute.free_with(key.scopes) for key in families.options.kinds])
+        for some in self._chunks(kind, asked):
             if self._late():
                 raise Late
-            sums, times = self._sums(kind, row, of)
-            keep = cut.add(self._state_bounds(row, sums), families.num_pipes[row], cutoff_s)
-            free = np.asarray([self._recompute.free_with(key.scopes) for key in families.options.kinds])
+            sums, times = self._sums(kind[some], row[some], state[some], block.take(some))
+            keep = cut.add(self._state_bounds(row[some], sums), families.num_pipes[row[some]], cutoff_s)
             for is_free, into in left.items():
-                these = np.flatnonzero(keep & (free[kind] == is_free))
+                these = np.flatnonzero(keep & (free[kind[some]] == is_free))
                 if these.size:
-                    into.kind.append(kind[these])
-                    into.row.append(row[these])
-                    into.state.append(of[these])
-                    into.sums.append(sums.take(these))
-                    into.times.append(times.take(these))
+                    into.add((kind, row, state), some[these], sums.take(these), times.take(these))
 
-    def _sums(self, kind: Int, row: Int, state: Int) -> tuple[MeshSums, RowTimes]:
+    def _chunks(self, kind: Int, asked: Int) -> Iterator[Int]:
+        """States whose kinds differ in scopes alone, in the order of their kinds, so many at a time."""
+        bare = [replace(key, scopes=()) for key in self._families.options.kinds]
+        which = np.asarray([bare.index(key) for key in bare])[kind[asked]]
+        for one in np.unique(which).tolist():
+            here = asked[which == one]
+            for start in range(0, here.size, CHUNK):
+                some = here[start : start + CHUNK]
+                yield some[np.argsort(kind[some], kind="stable")]
+
+    def _roomy(self, block: StateBlock, kind: Int, row: Int, cut: Cut) -> Int:
+        """Places of the states that all ranks together can hold as far as kernels alone tell; counts the others."""
+        if self._pricer.engine.shards_by_unit:  # what is saved is then told by states too
+            return np.arange(kind.size)
+        pp = self._families.rows.pp.astype(float)
+        left = np.ones(kind.size, dtype=bool)
+        for one in np.unique(kind).tolist():
+            (asked,) = np.nonzero(kind == one)
+            rows, which = np.unique(row[asked], return_inverse=True)
+            work = self.work.work(self._families.options.kinds[one], rows)
+            least = RowBytes.of(work, self._counts).take(which.reshape(-1))
+            left[asked] = ~block.short(least, asked, pp[row[asked]])
+        cut.out_of_memory += int(self._families.num_pipes[row[~left]].sum())
+        return np.flatnonzero(left)
+
+    def _sums(self, kind: Int, row: Int, state: Int, states: RowStates) -> tuple[MeshSums, RowTimes]:
         """Sums and times of states whose kinds differ in scopes alone; `kind` is sorted."""
         pipes = np.zeros_like(row)
         batch = self._families.batch(int(kind[0]), row, state, pipes)
         kinds = self._families.options.kinds
         works = [self.work.work(kinds[int(one)], row[kind == one]) for one in np.unique(kind)]
-        priced = self._pricer.price(batch, joined(works))
+        priced = self._pricer.price(batch, joined(works), states)
         rules = batch_rules(self._pricer, priced)
         sums = batch_sums(self._pricer, priced, rules)
         times = RowTimes.of(priced, rules)
@@ -256,55 +246,6 @@ class Frontier:
         average = average * (1.0 - sums.spare_share)
         bound = (average + sums.tail_s + sums.fixed_s) * straggler_factor(self._pricer) * (1.0 - 1e-12)
         return np.where(sums.short_bytes <= 0.0, bound, np.inf)
-
-    def _pipes(self, states: _States, is_free: bool, limits: tuple[float, int | None], cut: Cut) -> Bundles:
-        """Combine bundles of states with pipes: first the bounds without memory, then those with it."""
-        families, job, (cutoff_s, most) = self._families, self._pricer.job, limits
-        kind, row, state = (np.concatenate(x) for x in (states.kind, states.row, states.state))
-        order, first = self._bundled(kind, row, state)
-        kind, row, state = kind[order], row[order], state[order]
-        sums = least_sums(joined_sums(states.sums).take(order), first[:-1])
-        times = RowTimes.joined(states.times).take(order).least(first[:-1])
-        bundle, pipe = np.nonzero(families.pipes_legal[row[first[:-1]]])
-        some = families.batch(0, row[first[bundle]], np.zeros_like(bundle), pipe)
-        stands_for, factor = np.diff(first), straggler_factor(self._pricer) * (1.0 - 1e-12)
-        bounds = np.zeros(bundle.size)
-
-        def sharpen(sharper: Array) -> None:
-            """Take the larger bounds and cut by them."""
-            nonlocal bundle, pipe, some, bounds
-            bounds = np.maximum(bounds, sharper)
-            keep = np.flatnonzero(cut.add(bounds, stands_for[bundle], cutoff_s))
-            bundle, pipe, some, bounds = bundle[keep], pipe[keep], some.take(keep), bounds[keep]
-
-        of_each = sums.take(bundle)
-        sharpen(step_bounds(self._pricer, some, of_each, unforced(some, of_each)))
-        for try_cuts in (declared_bounds, program_bounds):
-            shares = sums.spare_share[bundle]
-            found = try_cuts(self._pricer, self._rows, some, times.take(bundle), shares)
-            sharpen((found + sums.fixed_s[bundle]) * factor)
-        if most is not None:
-            lowest = np.argsort(bounds, kind="stable")[:most]
-            bundle, pipe, some, bounds = bundle[lowest], pipe[lowest], some.take(lowest), bounds[lowest]
-        of_each, full = sums.take(bundle), FullRecompute(is_free, self._uniform)
-        needed = forced(some, of_each, job.global_batch, frequent_blocks(self._rows), full, self._late)
-        sharpen(step_bounds(self._pricer, some, of_each, needed))
-        of_each = sums.take(bundle)
-        spreads = (of_each, times.take(bundle), self._rows, job.global_batch)
-        sharpen(step_bounds(self._pricer, some, of_each, spread(some, *spreads, allowed=is_free)))
-        return Bundles(kind, row, state, first, bundle, pipe, bounds)
-
-    def _bundled(self, kind: Int, row: Int, state: Int) -> tuple[Int, Int]:
-        """Order in which siblings stand together, and where each bundle begins (and the last ends)."""
-        keys, states = self._families.options.kinds, self._families.options.states
-        bare = list(dict.fromkeys((key.scopes, key.cp_kind) for key in keys))
-        same_kind = np.asarray([bare.index((key.scopes, key.cp_kind)) for key in keys])[kind]
-        kept = list(dict.fromkeys((s.zero, s.offload) for s in states))
-        same_state = np.asarray([kept.index((s.zero, s.offload)) for s in states])[state]
-        code = (row * len(bare) + same_kind) * len(kept) + same_state
-        order = np.argsort(code, kind="stable")
-        new = np.flatnonzero(np.diff(code[order], prepend=-1) != 0)
-        return order, np.append(new, code.size)
 
 
 class Late(Exception):

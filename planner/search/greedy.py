@@ -16,6 +16,7 @@ from cost_models.step import virtual_stage
 from planner.search.band_program import best_cut
 from planner.search.baselines import even_stages
 from planner.search.bounds import Programs, rank_programs
+from planner.search.path_pool import PathPool
 from planner.search.problem import (
     InnerSolution,
     chunks_of,
@@ -24,8 +25,12 @@ from planner.search.problem import (
     most_full,
     price_many,
     step_of,
+    steps_of,
 )
 from planner.search.segments import SegmentTable, stage_recompute
+
+FEW_CUTS = 8
+"""So many cuts are simulated as quickly as a path is found that could spare them."""
 
 FullRule = Callable[[Index], Index]
 """Fully recomputed blocks, shape (n, N), for n cuts (n, N)."""
@@ -66,14 +71,25 @@ def improve(mesh: MeshCosts, starts: Index, rule: FullRule, max_moves: int = 200
 
     A move must lower the step, or, as long as the cut does not fit, the bytes of its fullest rank.
     """
-    best = _best_of(mesh, starts, rule)
+    best, paths = _best_of(mesh, starts, rule), PathPool()
     for _ in range(0 if mesh.uniform_chunks else max_moves):
-        cuts = _neighbours(np.asarray(best.solution.stages))
+        cuts = _shorter(mesh, best, _neighbours(np.asarray(best.solution.stages)), rule, paths)
         moved = _best_of(mesh, cuts, rule)
         if not moved.is_better(best):
             break
         best = moved
     return best.solution if best.excess_bytes <= 0.0 else None
+
+
+def _shorter(mesh: MeshCosts, best: "_Reached", cuts: Index, rule: FullRule, paths: PathPool) -> Index:
+    """Cuts that the longest paths so far do not show to be at least as slow as the best one, if that fits."""
+    if best.excess_bytes > 0.0 or len(cuts) < FEW_CUTS:
+        return cuts
+    stages, full = (np.asarray([of]) for of in (best.solution.stages, best.solution.full_layers))
+    paths.learn(mesh, chunks_of(mesh, stages, full), 0)
+    least_s = steps_of(mesh, paths.bounds(mesh, chunks_of(mesh, cuts, rule(cuts))))
+    kept: Index = cuts[least_s < best.solution.step_s]
+    return kept
 
 
 @dataclass(frozen=True, slots=True)

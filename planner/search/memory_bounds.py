@@ -124,7 +124,7 @@ class FullRecompute:
 class _Point:
     """In-flight counts of one (schedule, p, v, m): per row a rank and one of its vectors."""
 
-    rank: Int  # (rows,)
+    rank: Int  # (rows,), rising
     held_sum: Array  # sum_c n_c
     held_least: Array  # sum_c n_c l_c
     held_min: Array  # min_c n_c
@@ -210,24 +210,26 @@ def waiting_vectors(name: ScheduleName, pp: int, vpp: int, m: int) -> list[set[t
 
 
 def _one_number(sums: MeshSums, point: _Point, full: FullRecompute, late: Callable[[], bool]) -> Forced:
-    """The best K for all stages; loops over K, vectorised over meshes."""
-    least_s, best_s = (np.full(sums.total_s.shape, np.inf) for _ in range(2))
-    blocks = sums.num_blocks
-    even = np.ceil(blocks / point.plain.shape[0] - 1e-9)
-    most = int(min(blocks.max(initial=0.0), point.stage_most)) if full.allowed else 0
-    if not (_capacity(sums, point, most).sum(1) >= blocks - 1e-9).any():
-        return Forced(least_s, best_s)
+    """The best K for all stages; loops over K, vectorised over the meshes that a larger K could still make better."""
+    size = sums.total_s.size
+    least_s, best_s = (np.full(size, np.inf) for _ in range(2))
+    most = int(min(sums.num_blocks.max(initial=0.0), point.stage_most)) if full.allowed else 0
+    (left,) = np.nonzero(_capacity(sums, point, most).sum(1) >= sums.num_blocks - 1e-9)
     for number in range(most + 1):
-        if (_least_value(sums, point, number, even) >= best_s).all():
-            break  # no larger K can do better on any mesh
+        some = sums.take(left)
+        even = np.ceil(some.num_blocks / point.plain.shape[0] - 1e-9)
+        better = np.flatnonzero(_least_value(some, point, number, even) < best_s[left])
+        left, some = left[better], some.take(better)
+        if not left.size:
+            break
         if late():
-            return Forced(np.zeros(blocks.shape), sums.total_s / point.plain.shape[0])
-        held = _capacity(sums, point, number)
+            return Forced(np.zeros(size), sums.total_s / point.plain.shape[0])
+        held, blocks = _capacity(some, point, number), some.num_blocks
         possible = held.sum(1) >= blocks - 1e-9
-        value = np.where(possible, _least_value(sums, point, number, _busiest_blocks(held, blocks)), np.inf)
-        best_s = np.minimum(best_s, value)
-        floor_s = _recomputed(sums, point, number, blocks) * sums.full_s
-        least_s = np.minimum(least_s, np.where(possible, floor_s, np.inf))
+        value = np.where(possible, _least_value(some, point, number, _busiest_blocks(held, blocks)), np.inf)
+        best_s[left] = np.minimum(best_s[left], value)
+        floor_s = _recomputed(some, point, number, blocks) * some.full_s
+        least_s[left] = np.minimum(least_s[left], np.where(possible, floor_s, np.inf))
     return Forced(least_s, best_s)
 
 
@@ -269,7 +271,7 @@ def _capacity(sums: MeshSums, point: _Point, number: int) -> Array:
     lean = (left - least * point.held_least) / lean_each
     by_vector = point.blocks_least + np.minimum(linear, lean)
     whole = np.floor(by_vector + 1e-6)
-    held: Array = np.stack([whole[:, point.rank == rank].min(1) for rank in range(pp)], axis=1)
+    held: Array = np.minimum.reduceat(whole, np.searchsorted(point.rank, np.arange(pp)), axis=1)
     return np.maximum(held, 0.0)
 
 

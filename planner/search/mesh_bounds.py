@@ -132,8 +132,15 @@ def batch_sums(pricer: Pricer, priced: PricedRows, rules: BatchRules) -> MeshSum
         full_s=(work.forward_parts_s - work.base_parts_s - work.spared_parts_s).sum(0)[1:-1].min(0),
         block_s=time_s[kind],
         num_blocks=counts[kind] * ones,
-        spare_share=(rules.hiding.spare_s.sum(0) / np.maximum(time_s, 1e-30)).max(0),
+        spare_share=spared(priced, rules),
     )
+
+
+def spared(priced: PricedRows, rules: BatchRules) -> Array:
+    """Largest share of a row's forward and backward that a pair of passes spares, (B,)."""
+    time_s = (priced.work.forward_parts_s + priced.work.backward_parts_s).sum(0)
+    share: Array = (rules.hiding.spare_s.sum(0) / np.maximum(time_s, 1e-30)).max(0)
+    return share
 
 
 def _least_reduction(priced: PricedRows, rules: BatchRules, counts: Array, shown_s: Array) -> Array:

@@ -29,7 +29,7 @@ class PathPool:
 
     def bounds(self, mesh: MeshCosts, chunks: ChunkCosts, only_last: bool = False) -> Array:
         """Pipeline and tail seconds that the paths of the mesh's point leave to n choices, (n,); 0 without a path."""
-        known = self.paths.get(_point(mesh), [])[-1 if only_last else 0 :]
+        known = self.paths.get(point_of(mesh), [])[-1 if only_last else 0 :]
         bound = np.zeros(chunks.forward_s.shape[-1])
         if not known:
             return bound
@@ -45,13 +45,14 @@ class PathPool:
         """Keep the critical path of one of n choices."""
         one = ChunkCosts(*(getattr(chunks, name)[..., [column]] for name in ChunkCosts.__dataclass_fields__))
         exposed_s = exposed_sync_s(mesh.rules, one.sync_s.sum(1), sync_window_s(mesh, one))[:, 0]
-        path = critical_path(*_point(mesh), _single(durations_of(mesh, one)), tail_s=exposed_s)
-        known = self.paths.setdefault(_point(mesh), [])
+        path = critical_path(*point_of(mesh), _single(durations_of(mesh, one)), tail_s=exposed_s)
+        known = self.paths.setdefault(point_of(mesh), [])
         known.append(path)
         del known[:-MOST_PATHS]
 
 
-def _point(mesh: MeshCosts) -> Point:
+def point_of(mesh: MeshCosts) -> Point:
+    """(schedule, p, v, m) of a mesh."""
     return mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches
 
 

@@ -6,6 +6,7 @@ lower bound of the space is the least of the best step and of every mesh's bound
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 
@@ -14,13 +15,15 @@ from cost_models.mesh import MeshBatch
 from cost_models.rows import model_rows
 from planner.families import Families
 from planner.search.bundles import Bundle, BundlePricer, Bundles
-from planner.search.frontier import Cut, Few, Frontier, Late, Nodes, Recomputes
+from planner.search.frontier import Frontier, Late, Nodes, Recomputes
 from planner.search.memory_bounds import FullRecompute, forced
 from planner.search.mesh_bounds import frequent_blocks, mesh_sums, step_bounds
 from planner.search.mesh_search import DEGREES, MORE_PLANS_TRIED, MORE_PLANS_WITHIN, MeshSearch
 from planner.search.mesh_table import all_recomputed
 from planner.search.opening import open_mesh
 from planner.search.picks import beside, first_of_degrees, first_of_each, plain_kinds, plain_states
+from planner.search.pipe_bounds import Cut, Few
+from planner.search.pool_bounds import PoolBounds
 from planner.search.search_state import Found, RecomputeRule, SearchLimits, SearchState
 from planner.search.walk import PRICED_TOGETHER, Walk
 
@@ -63,6 +66,10 @@ class SpaceSearch(MeshSearch):
             )
             self._more_plans(walked for block in behind for walked in block)
         return self.state
+
+    @cached_property
+    def _known_paths(self) -> PoolBounds:
+        return PoolBounds(self._pricer, model_rows(self._pricer.model, self._pricer.job), self._paths)
 
     def run_families(self, families: Families) -> SearchState:
         """The same for families, of which only the meshes that could win are ever listed."""
@@ -114,7 +121,7 @@ class SpaceSearch(MeshSearch):
             for most in DIVED_AMONG:
                 for kind in plain_kinds(pricer.families)[:DIVED_KINDS]:
                     nodes = frontier.nodes(self._dive_below(), Cut(), [kind])
-                    few = Few(plain_states(pricer.families), most)
+                    few = Few(plain_states(pricer.families), most, 2 * DIVED)
                     found = frontier.bundles(nodes, self._dive_below(), Cut(), few)
                     self._open_lowest(pricer.block(found, DIVED))
                     if self.state.best is None:
@@ -179,9 +186,13 @@ class SpaceSearch(MeshSearch):
             self._report("bounds", min(ahead_s, self._least_waiting_s()))
 
     def _look_together(self, bundle: Bundle) -> None:
-        """Look at the ideal of a bundle, and at its members only if the ideal could win."""
-        if len(bundle.members) > 1 and bundle.bound_s < self.state.best_s and not self._late():
-            bound_s = open_mesh(bundle.ideal, self.state.best_s, self._late, self._paths).bound_s
+        """Look at the ideal of a bundle, and at its members only if the ideal could win.
+
+        Members that known paths of their point bound are put away before, and once more when the ideal taught new ones.
+        """
+        bundle = self._below(bundle)
+        if len(bundle.members) > 1 and not self._late():
+            bound_s = open_mesh(bundle.ideal(), self.state.best_s, self._late, self._paths).bound_s
             if np.isinf(bound_s):
                 self.state.out_of_memory += len(bundle.members)
                 return
@@ -189,8 +200,19 @@ class SpaceSearch(MeshSearch):
                 self.state.bounded += len(bundle.members)
                 self.state.put_away(bound_s)
                 return
+            bundle = self._below(bundle)
         for walked in bundle.members:
             self._look(walked)
+
+    def _below(self, bundle: Bundle) -> Bundle:
+        """The bundle without the members that known paths put at the cut-off or above."""
+        bounds = np.maximum(
+            self._known_paths.of(bundle.point(self._pricer.job), bundle.times), bundle.bound_s
+        )
+        above = bounds >= self._cutoff()
+        for bound_s in bounds[above].tolist():
+            self._bounded(bound_s)
+        return bundle.take(np.flatnonzero(~above), bounds)
 
     def _open_beside(self, pricer: BundlePricer) -> None:
         """The best plan's other pipes, and its other kinds of recompute: little steps may lead from them past it."""
@@ -222,7 +244,7 @@ class SpaceSearch(MeshSearch):
             nodes = first_of_degrees(pricer.families, frontier.nodes(worth_s, Cut(), plain), DEGREES)
             few = nodes.take(slice(0, 2 * MORE_PLANS_TRIED + self._limits.wanted))
             found = frontier.bundles(
-                few, worth_s, Cut(), Few(plain_states(pricer.families), MORE_PLANS_WALKED)
+                few, worth_s, Cut(), Few(plain_states(pricer.families), MORE_PLANS_WALKED, MORE_PLANS_WALKED)
             )
         except Late:
             return

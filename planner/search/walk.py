@@ -17,14 +17,34 @@ AsSearched = Callable[[MeshCosts, tuple[str, ...]], MeshCosts]
 """The costs of a mesh as the search sees them under the user's recompute restrictions."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Walked:
-    """One mesh on the walk: its bound, its place in a priced batch, and its costs."""
+    """One mesh on the walk: its bound, its place in a priced batch, and its costs, made when they are asked for."""
 
     bound_s: float
     batch: MeshBatch
     row: int
-    mesh: MeshCosts
+    costs: Callable[[], MeshCosts]
+    _mesh: MeshCosts | None = None
+
+    @property
+    def mesh(self) -> MeshCosts:
+        """The costs."""
+        if self._mesh is None:
+            self._mesh = self.costs()
+        return self._mesh
+
+
+def walked_mesh(
+    parts: tuple[Pricer, AsSearched], priced: PricedRows, rules: BatchRules, at: int, bound_s: float
+) -> Walked:
+    """A mesh of a priced batch as the search sees it."""
+    pricer, as_searched = parts
+
+    def costs() -> MeshCosts:
+        return as_searched(mesh_costs(pricer, priced, rules, at), priced.meshes.key.scopes)
+
+    return Walked(bound_s, priced.meshes, at, costs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,5 +92,4 @@ class Walk:
         for place in places.tolist():
             priced, rules, at = priced_at[place]
             # One table at a time: those of very deep models are large.
-            mesh = as_searched(mesh_costs(pricer, priced, rules, at), priced.meshes.key.scopes)
-            yield Walked(float(self.bound_s[place]), priced.meshes, at, mesh)
+            yield walked_mesh((pricer, as_searched), priced, rules, at, float(self.bound_s[place]))

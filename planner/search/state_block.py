@@ -1,0 +1,87 @@
+"""States of a block of nodes: priced once whatever the recompute scopes, and held against memory before anything else.
+
+Kinds that differ in scopes alone keep parameters in the same way, so a (row, state) is priced once for all of them.
+All ranks of a mesh together hold its states and at least one saved micro-batch of every row, recomputed where that is
+less, beside the least transient of a block. Where that is above their limits nothing fits, whatever is gathered.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_models.chunk import Array
+from cost_models.mesh import Bool, Int
+from cost_models.mesh_costs import memory_limits
+from cost_models.pricing import Pricer
+from cost_models.row_work import RowWork
+from cost_models.states import RowStates, joined_states
+from planner.families import Families
+from planner.search.mesh_bounds import CHUNK
+
+
+@dataclass(frozen=True, slots=True)
+class RowBytes:
+    """Of rows under one kind: all that a micro-batch saves at least, the least transient of a block, the head, (n,)."""
+
+    saved: Array
+    transient: Array
+    head_saved: Array
+    head_transient: Array
+
+    @classmethod
+    def of(cls, work: RowWork, counts: Array) -> "RowBytes":
+        """Bytes of kernels alone; states add to them."""
+        return cls(
+            counts @ np.minimum(work.saved_bytes, work.full_saved_bytes),
+            np.minimum(work.transient_bytes, work.full_transient_bytes)[1:-1].min(0),
+            work.saved_bytes[-1],
+            work.transient_bytes[-1],
+        )
+
+    def take(self, index: Int) -> "RowBytes":
+        """Chosen rows."""
+        return RowBytes(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
+
+
+@dataclass(frozen=True, slots=True)
+class StateBlock:
+    """Priced pairs of row and state; `place` says which of them every asked state is."""
+
+    states: RowStates
+    place: Int
+    static_bytes: Array  # (pairs,) of all ranks together
+    room_bytes: Array  # (pairs,) the limit less what lies beside the layers
+
+    @classmethod
+    def of(
+        cls, parts: tuple[Pricer, Families, Array], kind: int, row: Int, state: Int, late: Callable[[], bool]
+    ) -> "StateBlock | None":
+        """Price the distinct pairs of rows and states of one offload; None where that took too long."""
+        pricer, families, counts = parts
+        code = row * len(families.options.states) + state
+        _, first, place = np.unique(code, return_index=True, return_inverse=True)
+        priced, rooms = [], []
+        for start in range(0, first.size, CHUNK):
+            if late():
+                return None
+            some = first[start : start + CHUNK]
+            meshes = families.batch(kind, row[some], state[some], np.zeros_like(some))
+            priced.append(pricer.row_states(meshes))
+            limit, beside = memory_limits(pricer, meshes)
+            rooms.append(np.broadcast_to(limit - beside, some.shape))
+        states = joined_states(priced)
+        static = counts @ states.static_parts_bytes.sum(0)
+        return cls(states, place.reshape(-1), static, np.concatenate(rooms))
+
+    def short(self, least: RowBytes, asked: Int, pp: Array) -> Bool:
+        """Which of some asked states lack memory whatever the pipe; `least` and `pp` are theirs."""
+        pair = self.place[asked]
+        head = np.maximum(least.head_transient, least.transient - least.head_saved)
+        needed = (self.static_bytes[pair] + least.saved + head - least.transient) / pp + least.transient
+        short: Bool = needed > self.room_bytes[pair] + np.abs(self.room_bytes[pair]) * 1e-12
+        return short
+
+    def take(self, asked: Int) -> RowStates:
+        """The states of some of those asked."""
+        return self.states.take(self.place[asked])
