@@ -100,9 +100,12 @@ class Meshes:
         """What FSDP shards over: the shard mesh, or replicas x shards where there are replicas."""
         if self.root["replicate"].size() == 1:
             return self.shard
-        names = self.shard.mesh_dim_names
-        assert names is not None
-        return self.root["replicate", names[0]]
+        if self.root["cp"].size() == 1:
+            return self.root["replicate", "shard"]
+        from torch.distributed.device_mesh import DeviceMesh
+
+        # [Private torch API] No public call joins a flattened dimension with another (what FSDP2 itself does).
+        return DeviceMesh._concatenate([self.root["replicate"], self.shard])
 
     @property
     def pp_group(self) -> "ProcessGroup":

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from cost_models.schedule.placement import stage_of
+from cost_models.specs.strategy import Strategy
 from planner.executor.data import Batch, Sampler, Source, open_source
 from planner.executor.data_parallel.base import DataParallel, DataParallelSettings
 from planner.executor.data_parallel.wrap import wrap
@@ -20,6 +21,7 @@ from planner.executor.factory import FactoryChunk, build_factory_chunk
 from planner.executor.mesh import Meshes, build_meshes
 from planner.executor.model.build import build_chunk
 from planner.executor.model.chunk import ChunkModule
+from planner.executor.model.context_parallel import ContextParallel
 from planner.executor.model.expert_parallel import Balance, ExpertParallel
 from planner.executor.model.operators.routing import even_out, routers_of
 from planner.executor.model.options import BuildOptions, ChunkCut
@@ -117,9 +119,18 @@ class Trainer:
 
     def _next_batches(self) -> tuple[list[Batch], int]:
         """This rank's micro-batches of the next step on its device, and their valid targets, counted on the host."""
-        batches = self.sampler.micro_batches(self.order.num_micro_batches)
+        batches = [self._own_positions(b) for b in self.sampler.micro_batches(self.order.num_micro_batches)]
         own = sum(batch.num_valid() for batch in batches)
         return [self._to_device(batch) for batch in batches], own
+
+    def _own_positions(self, batch: Batch) -> Batch:
+        """The rank's share of every sequence under context parallelism."""
+        strategy = self.order.strategy
+        if strategy.cp == 1:
+            return batch
+        context = _context_parallel(strategy, self.meshes)
+        positions = context.positions(batch.inputs.shape[1] // strategy.cp)
+        return Batch(batch.inputs[:, positions], batch.targets[:, positions])
 
     def _num_valid(self, own: int) -> int:
         """Valid targets of the step over all data-parallel ranks; collective."""
@@ -175,6 +186,7 @@ def build_chunks(order: RunOrder, meshes: Meshes, device: torch.device) -> list[
             dropout=dropout,
             fused_cross_entropy=engine.fused_cross_entropy,
             cross_entropy_chunks=engine.cross_entropy_chunks,
+            context=_context_parallel(strategy, meshes),
             experts=experts,
         )
         if order.options.factory:
@@ -183,6 +195,13 @@ def build_chunks(order: RunOrder, meshes: Meshes, device: torch.device) -> list[
         else:
             chunks.append(build_chunk(model, cut_of_stage(strategy.stages, stage), options))
     return chunks
+
+
+def _context_parallel(strategy: Strategy, meshes: Meshes) -> ContextParallel:
+    """This rank's place among those that divide the positions."""
+    if strategy.cp == 1:
+        return ContextParallel()
+    return ContextParallel(meshes.root["cp"].get_group(), strategy.cp, meshes.at.cp, strategy.cp_kind)
 
 
 def _expert_parallel(order: RunOrder, meshes: Meshes) -> ExpertParallel:

@@ -68,7 +68,7 @@ def build_chunk(model: ModelSpec, cut: ChunkCut, options: BuildOptions) -> Chunk
         raise BadInput(
             f"{model.name} needs {', '.join(missing)}, which the executor does not build; use another model"
         )
-    tables = Tables()
+    tables = Tables(options.context)
     tied: dict[str, nn.Parameter] = {}
     layers: dict[int, nn.Module] = {}
     blocks, loss = 0, loss_shape(model, options)

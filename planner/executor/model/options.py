@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from planner.executor.model.context_parallel import ContextParallel
 from planner.executor.model.expert_parallel import ExpertParallel
 from planner.executor.model.tensor_parallel import TensorParallel
 
@@ -41,4 +42,5 @@ class BuildOptions:
     fused_cross_entropy: bool = False
     cross_entropy_chunks: int = 1
     train_mtp: bool = False
+    context: ContextParallel = field(default_factory=ContextParallel)
     experts: ExpertParallel = field(default_factory=ExpertParallel)

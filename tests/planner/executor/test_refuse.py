@@ -97,8 +97,37 @@ def test_what_is_trained_otherwise_is_refused() -> None:
     assert [found.rule for found in run_violations(order, 0)].count("run_trainable") == 1
 
 
-def test_context_parallel_is_refused_by_name() -> None:
-    assert rules("cp=2", devices=2) == {"run_cp"}
+@pytest.mark.parametrize("kind", ["ring", "allgather", "ulysses"])
+def test_context_parallel_is_run(kind: str) -> None:
+    assert rules(f"cp=2,cp_kind={kind}", devices=2) == set()
+
+
+def test_keys_that_travel_meet_no_scores_that_are_kept_and_no_dropout() -> None:
+    unfused = {"options": {"engine.attention": "unfused"}}
+    assert rules("cp=2", devices=2, job=unfused) == {"run_cp_unfused"}
+    assert rules("cp=2,cp_kind=ulysses", devices=2, job=unfused) == set()
+    gpt2 = {
+        "model_type": "gpt2",
+        "n_embd": 48,
+        "n_layer": 2,
+        "n_head": 4,
+        "n_positions": 32,
+        "vocab_size": 120,
+    }
+    assert rules("cp=2", devices=2, config=gpt2, dropout=True) == {"run_cp_dropout"}
+    assert rules("cp=2", devices=2, config=gpt2, dropout=False) == set()
+
+
+def test_experts_are_divided_and_refused_by_what_does_not_go() -> None:
+    moe = {**LLAMA, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
+    assert rules("dp=2,ep=2", devices=2, config=moe) == rules("tp=2,etp=2", devices=2, config=moe) == set()
+    cut = {"options": {"job.moe_capacity_factor": 1.25}}
+    assert rules("dp=2,ep=2", devices=2, config=moe, job=cut) == set()
+    deduplicated = {"options": {"job.moe_dispatcher": "deepep"}}
+    assert rules("dp=2,ep=2", devices=2, config=moe, job=deduplicated) == {"run_moe_dispatcher"}
+    assert rules("dp=2", devices=2, config=moe, job=deduplicated) == set()
+    odd = {"seq_len": 18}
+    assert rules("tp=4,sp=false", devices=4, config=moe, job=odd) == {"run_moe_positions"}
 
 
 def test_too_few_gpus() -> None:

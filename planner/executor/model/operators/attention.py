@@ -11,15 +11,16 @@ from torch.nn import functional
 from cost_models.errors import BadInput
 from cost_models.operators import Attention
 from cost_models.specs.model import LayerKind
+from planner.executor.model.context_parallel import heads_to_positions, positions_to_heads
+from planner.executor.model.operators.context_attention import Setup, context_attention
+from planner.executor.model.operators.partial_attention import QUERY_BLOCK, Scoring
 from planner.executor.model.operators.site import Site
-from planner.executor.model.operators.tables import MaskShape
+from planner.executor.model.operators.tables import MaskShape, alibi_slopes
 from planner.executor.model.parameters import Initial, zeros
 from planner.executor.model.recompute import run_again
 from planner.executor.model.tensor_parallel import local
 from planner.executor.model.wiring import LATENT_INPUTS
-
-QUERY_BLOCK = 512
-"""Queries whose scores exist at the same time."""
+from planner.executor.positions import ULYSSES
 
 
 class AttentionModule(nn.Module):
@@ -37,14 +38,18 @@ class AttentionModule(nn.Module):
                 )
         self.operator = operator
         self.tables = site.tables
-        self.num_heads = operator.heads // tp.size
-        self.kv_heads = operator.kv_heads // tp.size
+        self.context = site.context
+        self.swaps = site.context.size > 1 and site.context.kind == ULYSSES
+        ranks = tp.size * (site.context.size if self.swaps else 1)
+        self.num_heads = operator.heads // ranks
+        self.kv_heads = operator.kv_heads // ranks
         self.scale = semantics.attention_scale(operator.qk_dim)
         if is_latent(site.kind):
             self.scale *= semantics.latent_scale()
         self.cap = semantics.number("attention_soft_cap", 0.0) if operator.soft_cap else 0.0
         self.dropout = site.dropout if operator.dropout else 0.0
-        self.own_heads = range(tp.rank * self.num_heads, (tp.rank + 1) * self.num_heads)
+        place = tp.rank * site.context.size + site.context.rank if self.swaps else tp.rank
+        self.own_heads = range(place * self.num_heads, (place + 1) * self.num_heads)
         self.alibi = semantics.values.get("position") == "alibi"
         self.unfused = site.options.attention == "unfused"
         self.by_queries = bool(self.cap) or operator.sinks
@@ -53,19 +58,50 @@ class AttentionModule(nn.Module):
         )
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """[B, S, heads x dim] each -> [B, S, heads x v_dim]."""
+        """[B, S, heads x dim] each -> [B, S, heads x v_dim]; positions are those of the rank."""
+        if self.swaps:
+            swapped = (heads_to_positions(each, self.context) for each in (q, k, v))
+            return positions_to_heads(self._attend(*swapped), self.context)
+        return self._attend(q, k, v)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Over the positions at hand, and those of other ranks where keys travel."""
         batch, length = q.shape[:2]
         query = q.view(batch, length, self.num_heads, -1).transpose(1, 2)
         key = k.view(batch, length, self.kv_heads, -1).transpose(1, 2)
         value = v.view(batch, length, self.kv_heads, -1).transpose(1, 2)
-        mask = self._mask(length, q)
-        if self.unfused:
-            out = self._scores(query, key, value, mask)
-        elif self.by_queries:
-            out = self._blocks(query, key, value, mask)
+        if self.context.size > 1 and not self.swaps:
+            out = context_attention(query, key, value, self._own_sinks(), self._setup(q))
         else:
-            out = self._fused(query, key, value, mask)
+            out = self._here(query, key, value, self._mask(length, q))
         return out.transpose(1, 2).reshape(batch, length, -1)
+
+    def _here(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        if self.unfused:
+            return self._scores(query, key, value, mask)
+        if self.by_queries:
+            return self._blocks(query, key, value, mask)
+        return self._fused(query, key, value, mask)
+
+    def _setup(self, like: Tensor) -> Setup:
+        """How scores are made where keys of other ranks come to this one's queries."""
+        operator = self.operator
+        slopes = None
+        if self.alibi:
+            every = torch.tensor(alibi_slopes(operator.heads), dtype=torch.float32, device=like.device)
+            slopes = every[self.own_heads.start : self.own_heads.stop]
+        causal = operator.causal or self.alibi
+        shape = MaskShape(causal, operator.window, operator.chunk)
+        return Setup(self.context, Scoring(self.scale, shape, self.tables, self.cap, slopes))
+
+    def _own_sinks(self) -> Tensor | None:
+        """Sinks of the heads that this rank works on."""
+        if self.sinks is None:
+            return None
+        sinks = local(self.sinks)
+        if not self.swaps:
+            return sinks
+        return sinks.narrow(0, self.context.rank * self.num_heads, self.num_heads)
 
     def _fused(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """Torch's fused kernel; the one for CPUs wants values as wide as keys."""
@@ -131,9 +167,10 @@ class AttentionModule(nn.Module):
 
     def _softmax(self, scores: Tensor) -> Tensor:
         """Over the keys in fp32; a sink takes its share of the sum and gives nothing (gpt-oss)."""
-        if self.sinks is None:
+        sinks = self._own_sinks()
+        if sinks is None:
             return functional.softmax(scores, -1, dtype=torch.float32)
-        sink = local(self.sinks).view(1, -1, 1, 1).expand(*scores.shape[:3], 1)
+        sink = sinks.view(1, -1, 1, 1).expand(*scores.shape[:3], 1)
         return functional.softmax(torch.cat((scores, sink), -1), -1, dtype=torch.float32)[..., :-1]
 
 

@@ -26,6 +26,7 @@ class EmbeddingModule(nn.Module):
         types = Initial((operator.types, operator.width), partial=sliced)
         self.types = maker.make("types", types) if operator.types else None
         self.tp = site.tp
+        self.context = site.context
         self.offset = int(site.semantics.number("position_offset", 0.0))
         self.scale = site.semantics.embedding_scale
         self.dropout = site.dropout if operator.dropout else 0.0
@@ -38,9 +39,14 @@ class EmbeddingModule(nn.Module):
         if self.types is not None:
             x = x + local(self.types)[0]
         if self.positions is not None:
-            own = local(self.positions)[self.offset : self.offset + ids.shape[1]]
-            x = x + sequence_slice(own, self.tp, 0)
+            x = x + sequence_slice(self._positions(local(self.positions), ids.shape[1]), self.tp, 0)
         return functional.dropout(x, self.dropout, self.training) if self.dropout else x
+
+    def _positions(self, table: Tensor, length: int) -> Tensor:
+        """Learned positions of the rank's share of the sequence."""
+        if self.context.size == 1:
+            return table[self.offset : self.offset + length]
+        return table.index_select(0, self.context.positions(length).to(table.device) + self.offset)
 
     def _rows(self, ids: Tensor) -> Tensor:
         """Each rank looks up the ids of its own rows; the others' come with the sum."""

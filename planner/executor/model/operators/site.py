@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from cost_models.specs.model import LayerKind
+from planner.executor.model.context_parallel import ContextParallel
 from planner.executor.model.expert_parallel import ExpertParallel
 from planner.executor.model.operators.tables import Tables
 from planner.executor.model.options import BuildOptions
@@ -29,6 +30,11 @@ class Site:
     def tp(self) -> TensorParallel:
         """The tensor-parallel group."""
         return self.maker.options.tensor_parallel
+
+    @property
+    def context(self) -> ContextParallel:
+        """The context-parallel group."""
+        return self.maker.options.context
 
     @property
     def experts(self) -> ExpertParallel:

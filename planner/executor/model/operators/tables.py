@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from planner.executor.model.context_parallel import ContextParallel
 from planner.executor.model.semantics import RopeSettings, yarn_scale
+from planner.executor.positions import Run
 
 LOW_FACTOR, HIGH_FACTOR, ORIGINAL_POSITIONS = 1.0, 4.0, 8192.0
 """Llama 3.1's frequency scaling where a config leaves it open."""
@@ -23,19 +25,51 @@ class MaskShape:
     window: int = 0
     chunk: int = 0
 
+    def sees_any(self, queries: Run, keys: Run) -> bool:
+        """Whether some query of a run may see some key of another: no is certain, yes is not."""
+        (first, length), (start, number) = queries, keys
+        last, end = first + length - 1, start + number - 1
+        if self.causal and start > last:
+            return False
+        if self.window and self.causal and first - end >= self.window:
+            return False
+        if self.window and not self.causal and max(first - end, start - last) > self.window:
+            return False
+        return not self.chunk or (
+            first // self.chunk <= end // self.chunk and start // self.chunk <= last // self.chunk
+        )
+
+    def sees_all(self, queries: Run, keys: Run) -> bool:
+        """Whether every query of a run sees every key of another, for sure."""
+        (first, _), (start, number) = queries, keys
+        if self.window or self.chunk:
+            return False
+        return not self.causal or start + number - 1 <= first
+
+    def seen(self, row: Tensor, column: Tensor) -> Tensor:
+        """True where the query at position `row` sees the key at `column` (broadcast)."""
+        seen = column <= row if self.causal else torch.ones_like(row - column, dtype=torch.bool)
+        if self.window:
+            apart = row - column if self.causal else (row - column).abs() - 1
+            seen = seen & (apart < self.window)
+        if self.chunk:
+            seen = seen & (row // self.chunk == column // self.chunk)
+        return seen
+
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """A cache by length, device and dtype; one for all layers of a chunk."""
+    """A cache by length, device and dtype; one for all layers of a chunk. Lengths are the rank's own positions."""
 
+    context: ContextParallel = field(default_factory=ContextParallel)
     _held: dict[tuple[object, ...], tuple[Tensor, ...]] = field(default_factory=dict)
 
     def rotations(self, settings: RopeSettings, length: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines of every position, each [S, 1, features / 2] in the dtype of `like`."""
+        """Cosines and sines of the rank's positions, each [S / cp, 1, features / 2] in the dtype of `like`."""
         key = (settings, length, like.device, like.dtype)
         if key not in self._held:
             frequencies, factor = inverse_frequencies(settings)
-            angles = torch.outer(torch.arange(length, dtype=torch.float32), frequencies)
+            angles = torch.outer(self.context.positions(length).float(), frequencies)
             turned = (angles.cos() * factor, angles.sin() * factor)
             self._held[key] = tuple(each.to(like.device, like.dtype).unsqueeze(1) for each in turned)
         cos, sin = self._held[key]
@@ -43,20 +77,26 @@ class Tables:
 
     def mask(self, shape: MaskShape, length: int, device: torch.device) -> Tensor:
         """[S, S], true where a query (row) sees a key (column)."""
-        key = (shape, length, device)
+        return self.mask_between(shape, (0, length), (0, length), device)
+
+    def mask_between(self, shape: MaskShape, queries: Run, keys: Run, device: torch.device) -> Tensor:
+        """[queries, keys] of two runs of positions, true where a query (row) sees a key (column).
+
+        Runs as far apart as others have the same mask, unless it is cut into chunks.
+        """
+        apart = queries if shape.chunk else (queries[0] - keys[0], queries[1])
+        key = (shape, apart, keys if shape.chunk else keys[1], device)
         if key not in self._held:
-            row = torch.arange(length, device=device).unsqueeze(1)
-            column = row.T
-            seen = (
-                column <= row if shape.causal else torch.ones(length, length, dtype=torch.bool, device=device)
-            )
-            if shape.window:
-                apart = row - column if shape.causal else (row - column).abs() - 1
-                seen = seen & (apart < shape.window)
-            if shape.chunk:
-                seen = seen & (row // shape.chunk == column // shape.chunk)
-            self._held[key] = (seen,)
+            row = torch.arange(queries[0], sum(queries), device=device).unsqueeze(1)
+            column = torch.arange(keys[0], sum(keys), device=device).unsqueeze(0)
+            self._held[key] = (shape.seen(row, column),)
         return self._held[key][0]
+
+    def distances(self, queries: Run, keys: Run, like: Tensor) -> Tensor:
+        """[queries, keys]: position of the key minus that of the query, in the dtype of `like`."""
+        row = torch.arange(queries[0], sum(queries), device=like.device).unsqueeze(1)
+        column = torch.arange(keys[0], sum(keys), device=like.device).unsqueeze(0)
+        return (column - row).to(like.dtype)
 
     def alibi(self, heads: range, num_heads: int, length: int, like: Tensor) -> Tensor:
         """[heads, S, S]: a slope per head times the distance (Press et al. 2022), minus infinity after the query."""
