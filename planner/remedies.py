@@ -1,5 +1,6 @@
 """What would make a strategy fit: changes of one knob, evaluated, the fastest first."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -34,14 +35,21 @@ class Remedy:
         }
 
 
-def remedies(situation: Situation, prediction: Prediction) -> tuple[Remedy, ...]:
-    """Changes of one knob after which the same job fits, the fastest first; empty where none does."""
+def remedies(
+    situation: Situation, prediction: Prediction, below_bytes: float = math.inf
+) -> tuple[Remedy, ...]:
+    """Changes of one knob after which the same job fits, the fastest first; empty where none does.
+
+    `below_bytes`: only those that need less of the device.
+    """
     tried = dict(_changes(situation, prediction.strategy))
     requests = [strategy_from_mapping(strategy.to_json()) for strategy in tried.values()]
     found = [
         Remedy(change, after.memory.device_used_bytes, after.step_s, after.step_s / prediction.step_s - 1.0)
         for change, after in zip(tried, evaluate_many(situation, requests), strict=True)
-        if isinstance(after, Prediction) and after.verdict == "fits"
+        if isinstance(after, Prediction)
+        and after.verdict == "fits"
+        and after.memory.device_used_bytes < below_bytes
     ]
     return tuple(sorted(found, key=lambda remedy: remedy.step_s)[:MOST])
 

@@ -27,6 +27,7 @@ COMMANDS = (
     "simulate",
     "export",
     "run",
+    "checkpoint",
     "inspect",
     "catalog",
     "validate",

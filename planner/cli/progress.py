@@ -76,6 +76,8 @@ def _write_event(event: Mapping[str, Any]) -> None:
 
 def _write_step(event: Mapping[str, Any]) -> None:
     if event["event"] != "step":
+        sys.stderr.write(_happening(event))
+        sys.stderr.flush()
         return
     loss, norm = ("not finite" if event[k] is None else f"{event[k]:.5g}" for k in ("loss", "grad_norm"))
     peak = max(event["memory_bytes"])
@@ -84,6 +86,22 @@ def _write_step(event: Mapping[str, Any]) -> None:
         f"loss {loss}, gradient norm {norm}, peak {format_bytes(peak)}\n"
     )
     sys.stderr.flush()
+
+
+def _happening(event: Mapping[str, Any]) -> str:
+    """A line about what happened between steps; nothing for what is said elsewhere."""
+    match event["event"]:
+        case "checkpoint":
+            took = f"{format_bytes(event['bytes'])} in {format_seconds(event['seconds'])}"
+            return f"checkpoint of step {event['step']}: {took}\n"
+        case "resumed" if event["step"]:
+            left_out = "".join(f", without {each}" for each in event["skipped"])
+            changed = "".join(f"; note: {each}" for each in event["changed"])
+            return f"going on after step {event['step']} of {event['path']}{left_out}{changed}\n"
+        case "restarted":
+            where = f"in step {event['step']} ({event['phase']})"
+            return f"restarted: rank {event['rank']} ended {where}: {event['message']}\n"
+    return ""
 
 
 class _TerminalLine:

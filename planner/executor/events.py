@@ -25,14 +25,19 @@ class EventWriter:
     def __init__(self, run_dir: Path, *, attempt: int = 0, copy: TextIO | None = None) -> None:
         self._file = (run_dir / EVENTS_FILE).open("a" if attempt else "w", encoding="utf-8")
         self._copy = copy
+        self._lock = threading.Lock()
+        if self._file.tell():
+            # The attempt before may have been killed within a line.
+            self._file.write("\n")
 
     def write(self, event: Event) -> None:
         """One line."""
         line = json.dumps(finite(dict(event)), allow_nan=False) + "\n"
-        for file in (self._file, self._copy):
-            if file is not None:
-                file.write(line)
-                file.flush()
+        with self._lock:  # checkpoints are told of by the thread that writes them
+            for file in (self._file, self._copy):
+                if file is not None:
+                    file.write(line)
+                    file.flush()
 
     def close(self) -> None:
         """No more events."""
@@ -66,7 +71,7 @@ class EventReader:
         self._read()
 
     def _read(self) -> None:
-        """All whole lines that are new."""
+        """All whole lines that are new; what is left of a line whose writer was killed is no event."""
         if not self._path.exists():
             return
         with self._path.open("rb") as file:
@@ -75,7 +80,17 @@ class EventReader:
         whole, newline, _ = content.rpartition(b"\n")
         self._offset += len(whole) + len(newline)
         for line in whole.splitlines():
-            event = json.loads(line)
+            event = _event_of(line)
+            if event is None:
+                continue
             self.events.append(event)
             if self._on_event is not None:
                 self._on_event(event)
+
+
+def _event_of(line: bytes) -> Event | None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and "event" in event else None

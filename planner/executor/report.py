@@ -1,7 +1,7 @@
 """What ran beside what was predicted: step times, rates, loss, memory by rank, and where the two part."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Final
 
@@ -29,6 +29,16 @@ class StepRecord:
     memory_bytes: tuple[float, ...]
     reserved_bytes: tuple[float, ...]
     processor_s: tuple[float, ...]
+    next_sample: int = 0
+    """Position in the data after the step."""
+    is_first: bool = False
+    """The first step of its process, which allocates optimizer states and warms up."""
+    is_saving: bool = False
+    """A checkpoint was being written meanwhile: its copies are in the bytes of a CPU."""
+
+    def at(self, *, next_sample: int, is_first: bool, is_saving: bool) -> "StepRecord":
+        """The record with where in the run it stands."""
+        return replace(self, next_sample=next_sample, is_first=is_first, is_saving=is_saving)
 
     @property
     def tokens_per_s(self) -> float:
@@ -49,6 +59,9 @@ class StepRecord:
             "memory_bytes": list(self.memory_bytes),
             "reserved_bytes": list(self.reserved_bytes),
             "processor_s": list(self.processor_s),
+            "next_sample": self.next_sample,
+            "first": self.is_first,
+            "saving": self.is_saving,
         }
 
 
@@ -64,6 +77,9 @@ def step_of_event(event: Mapping[str, Any]) -> StepRecord:
         memory_bytes=tuple(float(value) for value in event["memory_bytes"]),
         reserved_bytes=tuple(float(value) for value in event["reserved_bytes"]),
         processor_s=tuple(float(value) for value in event["processor_s"]),
+        next_sample=int(event.get("next_sample", 0)),
+        is_first=bool(event.get("first", False)),
+        is_saving=bool(event.get("saving", False)),
     )
 
 
@@ -76,11 +92,14 @@ class RunReport:
     prediction: Prediction
     end: Mapping[str, Any] = field(default_factory=dict)
     attempts: int = 1
+    told: tuple[Mapping[str, Any], ...] = ()
+    """Events beside the steps: restarts, where the run went on, checkpoints."""
 
     @property
     def steady(self) -> tuple[StepRecord, ...]:
-        """Steps that are judged: all but the first, where there are others."""
-        return tuple(s for s in self.steps if s.step >= FIRST_STEADY) or self.steps
+        """Steps that are judged: neither a process's first nor beside a checkpoint, where there are others."""
+        warm = tuple(step for step in self.steps if not step.is_first)
+        return tuple(step for step in warm if not step.is_saving) or warm or self.steps
 
     @property
     def step_s(self) -> float:
@@ -114,12 +133,23 @@ class RunReport:
             "options": self.order.options.model_dump(mode="json"),
             "attempts": self.attempts,
             "end": {key: value for key, value in self.end.items() if key not in ("event", "profiles")},
-            "measured": self._measured(),
+            "restarts": self._told("restarted"),
+            "resumed": next(iter(self._told("resumed")[-1:]), None),
+            "checkpoints": self._told("checkpoint"),
+            "measured": self._measured() if self.steps else None,
             "predicted": self._predicted(),
-            "ratio": self._ratio(),
-            "parts": {"stages": self._stages(), "time": self._times()},
+            "ratio": self._ratio() if self.steps else None,
+            "parts": {"stages": self._stages() if self.steps else [], "time": self._times()},
             "curve": [s.to_event() for s in self.steps],
         }
+
+    def _told(self, name: str) -> list[dict[str, Any]]:
+        """Events of one kind, without their name."""
+        return [
+            {key: value for key, value in event.items() if key != "event"}
+            for event in self.told
+            if event["event"] == name
+        ]
 
     def _measured(self) -> dict[str, object]:
         steady = self.steady

@@ -29,8 +29,8 @@ class RunOptions(Frozen):
 
     `data`: `synthetic`, a file (.npy or .bin holds tokens, anything else text), or `package.module:function`, which
     returns an iterable of samples. `first_sample` is the global index of the first sample, where a stopped run goes
-    on. `max_norm` clips the gradient over all ranks; None leaves it alone. `timeout_s` ends a run whose ranks wait
-    longer for each other in a step.
+    on. `steps` counts from the first step of the first run, wherever this one goes on. `max_norm` clips the gradient
+    over all ranks; None leaves it alone. `timeout_s` ends a run whose ranks wait longer for each other in a step.
     """
 
     steps: Annotated[StrictInt, Field(ge=1, le=MAX_STEPS)] = 10
@@ -59,6 +59,16 @@ class RunOptions(Frozen):
     restarts: Annotated[StrictInt, Field(ge=0, le=1000)] = 0
     timeout_s: Positive | None = None
     """None: a minute, or twenty predicted steps where that is more."""
+    checkpoint: Annotated[StrictStr, Field(max_length=4096)] = ""
+    """Folder of checkpoints; empty: none are written."""
+    every: Annotated[StrictInt, Field(ge=1, le=MAX_STEPS)] = 100
+    """Steps from one checkpoint to the next; the last step has one in any case."""
+    keep: Annotated[StrictInt, Field(ge=0, le=MAX_STEPS)] = 3
+    """Newest checkpoints that are kept; 0: all."""
+    resume: Annotated[StrictStr, Field(max_length=4096)] = ""
+    """A checkpoint or a folder of them to go on from; `auto`: the last good one of `checkpoint`, if there is one."""
+    epochs: Annotated[StrictInt, Field(ge=1, le=MAX_STEPS)] | None = None
+    """How often the data may be gone through; None: as often as the steps need it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Final
 from cost_models.errors import BadInput
 from planner.errors import RunFailed
 from planner.evaluation import evaluate
+from planner.executor.checkpoint.checks import check_checkpoints
 from planner.executor.events import EVENTS_FILE, Event, EventReader
 from planner.executor.refuse import check_run
 from planner.executor.report import RunReport, step_of_event
@@ -24,6 +25,7 @@ Start = Callable[[RunOrder, Path], None]
 
 FOLDER_PREFIX: Final = "planner-run-"
 ORDER_FILE: Final = "order.json"
+TOLD: Final = ("restarted", "resumed", "checkpoint")
 SUBMITTED_FILE: Final = "job.json"
 """Left in a run's folder by a launcher beyond this machine."""
 
@@ -42,10 +44,12 @@ def run_order(order: RunOrder, on_event: OnEvent | None = None, start: Start | N
     """As `run_plan`, for an order put together by the caller; `start` runs it elsewhere."""
     events = _launch(order, on_event, start)
     attempt = max(event.get("attempt", 0) for event in events)
-    own = [event for event in events if event.get("attempt", 0) == attempt]
-    steps = tuple(step_of_event(event) for event in own if event["event"] == "step")
-    end = next(event for event in own if event["event"] == "end")
-    return RunReport(order, steps, evaluate(order.situation, order.strategy), end, attempt + 1)
+    # A restart goes on from a checkpoint, and takes again the steps after it.
+    last = {event["step"]: event for event in events if event["event"] == "step"}
+    steps = tuple(step_of_event(last[step]) for step in sorted(last))
+    end = [event for event in events if event["event"] == "end"][-1]
+    told = tuple(event for event in events if event["event"] in TOLD)
+    return RunReport(order, steps, evaluate(order.situation, order.strategy), end, attempt + 1, told)
 
 
 def verify_order(
@@ -62,6 +66,7 @@ def _launch(order: RunOrder, on_event: OnEvent | None, start: Start | None) -> S
     begin = start or _start_here
     if start is None:
         check_run(order)
+        check_checkpoints(order)
     with _run_folder(order.options.log_dir) as folder, EventReader(folder, on_event) as reader:
         begin(order, folder)
     if not any(event["event"] in ("end", "verified") for event in reader.events):

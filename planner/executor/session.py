@@ -4,40 +4,48 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
+from planner.executor.blame import failure_before
+from planner.executor.checkpoint.reader import Resumed, resume
+from planner.executor.checkpoint.writer import CheckpointWriter, Written
 from planner.executor.events import Event, EventWriter
-from planner.executor.memory import MemoryMeter, MemorySample
+from planner.executor.memory import MemoryMeter
 from planner.executor.precision import compute_dtype
 from planner.executor.profiling import Profiler
-from planner.executor.report import StepRecord
+from planner.executor.progress import Progress
 from planner.executor.request import RunOrder
-from planner.executor.step import StepResult, Trainer
+from planner.executor.step import Trainer
 from planner.executor.timeouts import set_timeouts, start_timeout_s, step_timeout_s
-from planner.executor.torch_names import GATHER
+from planner.executor.training import Training
 from planner.executor.verify import compare_with_one_process
-from planner.executor.worker import LAUNCHER_PID, REQUEUES
+from planner.executor.worker import LAUNCHER_PID, attempt
 
 
-def train(order: RunOrder, run_dir: Path) -> None:
-    """Run the order's steps; rank 0 writes one event a step and one at the end."""
+def train(order: RunOrder, run_dir: Path, progress: Progress) -> None:
+    """Run the order's steps; rank 0 writes one event a step, one a checkpoint, and one at the end."""
     with process_group(order) as device, event_writer(run_dir) as writer:
+        timeout_s = step_timeout_s(order)
+        progress.start(timeout_s)
+        progress.enter("build")
         meter = MemoryMeter(device, compute_dtype(order.situation.job.precision))
         trainer = Trainer(order, device)
-        set_timeouts(step_timeout_s(order))
+        trainer.on_phase = progress.enter
+        progress.enter("resume")
+        resumed = resume(order, trainer, attempt())
+        set_timeouts(timeout_s)
+        tell_beginning(writer, run_dir, resumed)
+        keeper = keeper_of(order, trainer, writer)
+        training = Training(order, trainer, keeper, meter, progress, partial(tell, writer))
         with Profiler(order, run_dir) as profiler:
-            for step in range(1, order.options.steps + 1):
-                meter.reset()
-                profiler.start_step()
-                result = trainer.train_step()
-                profiler.end_step()
-                record = gather_step(step, result, meter.sample(), device)
-                tell(writer, record.to_event() | {"attempt": attempt(), "unit": order.unit})
+            training.run(resumed.step, profiler)
+        progress.enter("end")
         tell(
             writer,
             {
@@ -47,9 +55,31 @@ def train(order: RunOrder, run_dir: Path) -> None:
                 "backend": dist.get_backend(),
                 "torch": torch.__version__,
                 "position": trainer.sampler.state(),
+                "step": order.options.steps,
                 "profiles": profiler.summaries(),
             },
         )
+
+
+def tell_beginning(writer: EventWriter | None, run_dir: Path, resumed: Resumed) -> None:
+    """Why an attempt before this one ended, and from which checkpoint this one goes on."""
+    before = failure_before(run_dir, attempt()) if writer is not None else None
+    if before is not None:
+        told = asdict(before) | {"event": "restarted", "failed_attempt": before.attempt, "attempt": attempt()}
+        tell(writer, told)
+    if resumed.step or resumed.skipped:
+        tell(writer, resumed.to_event() | {"attempt": attempt()})
+
+
+def keeper_of(order: RunOrder, trainer: Trainer, writer: EventWriter | None) -> CheckpointWriter | None:
+    """What writes the checkpoints that the options ask for; collective."""
+    if not order.options.checkpoint:
+        return None
+
+    def told(written: Written) -> None:
+        tell(writer, written.to_event() | {"attempt": attempt()})
+
+    return CheckpointWriter(order, trainer, told)
 
 
 def verify(order: RunOrder, run_dir: Path) -> None:
@@ -98,38 +128,6 @@ def tell(writer: EventWriter | None, event: Event) -> None:
         writer.write(event)
 
 
-def attempt() -> int:
-    """How often the workers were started before: by the elastic agent, or with the whole job by its launcher."""
-    within_job = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-    most_in_job = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
-    return within_job + int(os.environ.get(REQUEUES) or "0") * (most_in_job + 1)
-
-
 def describe(device: torch.device) -> str:
     """The device's name."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-
-
-def gather_step(step: int, result: StepResult, memory: MemorySample, device: torch.device) -> StepRecord:
-    """One record of all ranks' seconds and bytes; collective."""
-    own = [result.step_s, memory.allocated_bytes, memory.reserved_bytes, result.processor_s]
-    rows = all_rows(torch.tensor(own, dtype=torch.float64, device=device))
-    return StepRecord(
-        step=step,
-        step_s=max(row[0] for row in rows),
-        loss=result.loss,
-        grad_norm=result.grad_norm,
-        lr=result.lr,
-        tokens=result.tokens,
-        memory_bytes=tuple(row[1] for row in rows),
-        reserved_bytes=tuple(row[2] for row in rows),
-        processor_s=tuple(row[3] for row in rows),
-    )
-
-
-def all_rows(own: Tensor) -> list[list[float]]:
-    """The row of every rank; collective."""
-    rows = own.new_empty(dist.get_world_size() * own.numel())
-    GATHER(rows, own)
-    found: list[list[float]] = rows.view(-1, own.numel()).tolist()
-    return found

@@ -7,6 +7,7 @@ whatever the layout; gradients are sums over micro-batches and data-parallel ran
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Final
 
 import torch
 import torch.distributed as dist
@@ -18,6 +19,7 @@ from planner.executor.data import Batch, Sampler, Source, open_source
 from planner.executor.data_parallel.base import DataParallel, DataParallelSettings
 from planner.executor.data_parallel.wrap import wrap
 from planner.executor.factory import FactoryChunk, build_factory_chunk
+from planner.executor.failures import DataExhausted
 from planner.executor.mesh import Meshes, build_meshes
 from planner.executor.model.build import build_chunk
 from planner.executor.model.chunk import ChunkModule
@@ -30,6 +32,9 @@ from planner.executor.optimizers.settings import OptimizerSettings
 from planner.executor.pipeline.runner import Runner, build_runner
 from planner.executor.precision import apply_matmul_precision
 from planner.executor.request import RunOrder
+
+NO_BATCH: Final = -(2**40)
+"""Stands for the valid targets of a rank whose data is exhausted: more than all others have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,9 @@ class Trainer:
     def __init__(self, order: RunOrder, device: torch.device, source: Source | None = None) -> None:
         job, strategy = order.situation.job, order.strategy
         apply_matmul_precision(job.precision)
+        self.on_phase: Callable[[str], None] = lambda phase: None
+        """Called with the name of each part of a step as it begins."""
+        self._exhausted = ""
         self.order = order
         self.device = device
         self.meshes: Meshes = build_meshes(strategy, device.type, routed=order.situation.model.is_moe)
@@ -78,10 +86,13 @@ class Trainer:
 
     def train_step(self) -> StepResult:
         """One optimizer step; `step_s` covers forward of the first to parameters ready, without loading data."""
+        self.on_phase("data")
         batches, own = self._next_batches()
         lr = self.data_parallel.lr
+        self.on_phase("forward and backward")
         start, processor = self._now(), time.process_time()
         loss = self.forward_backward(batches, self._num_valid(own))
+        self.on_phase("optimizer")
         grad_norm = self._update()
         seconds, processor_s = self._now() - start, time.process_time() - processor
         return StepResult(seconds, processor_s, self._shared_loss(loss), grad_norm, lr, self._tokens())
@@ -119,7 +130,12 @@ class Trainer:
 
     def _next_batches(self) -> tuple[list[Batch], int]:
         """This rank's micro-batches of the next step on its device, and their valid targets, counted on the host."""
-        batches = [self._own_positions(b) for b in self.sampler.micro_batches(self.order.num_micro_batches)]
+        try:
+            whole = self.sampler.micro_batches(self.order.num_micro_batches)
+        except DataExhausted as error:
+            self._exhausted = str(error)
+            return [], NO_BATCH
+        batches = [self._own_positions(batch) for batch in whole]
         own = sum(batch.num_valid() for batch in batches)
         return [self._to_device(batch) for batch in batches], own
 
@@ -133,12 +149,18 @@ class Trainer:
         return Batch(batch.inputs[:, positions], batch.targets[:, positions])
 
     def _num_valid(self, own: int) -> int:
-        """Valid targets of the step over all data-parallel ranks; collective."""
-        if self.meshes.data_size == 1:
-            return max(own, 1)
-        total = torch.tensor(own, device=self.device)
-        dist.all_reduce(total, group=self.meshes.data_group)
-        return max(int(total), 1)
+        """Valid targets of the step over all data-parallel ranks; collective.
+
+        Raises DataExhausted on all of them where one has none left.
+        """
+        total = own
+        if self.meshes.data_size > 1:
+            summed = torch.tensor(own, device=self.device)
+            dist.all_reduce(summed, group=self.meshes.data_group)
+            total = int(summed)
+        if total < 0:
+            raise DataExhausted(self._exhausted or "the samples of other data-parallel ranks end here")
+        return max(total, 1)
 
     def _shared_loss(self, own: Tensor) -> float:
         """The loss of the global batch on every rank; collective."""

@@ -6,7 +6,10 @@ import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from planner.executor.progress import Progress
 
 LAUNCHER_PID: Final = "PLANNER_LAUNCHER_PID"
 REQUEUES: Final = "PLANNER_REQUEUES"
@@ -40,12 +43,41 @@ def main(arguments: list[str]) -> None:
     os._exit(code)
 
 
+def attempt() -> int:
+    """How often the workers were started before: by the elastic agent, or with the whole job by its launcher."""
+    within_job = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    most_in_job = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
+    return within_job + int(os.environ.get(REQUEUES) or "0") * (most_in_job + 1)
+
+
 def _work(order_path: Path, run_dir: Path) -> None:
+    from planner.executor.failures import RunStopped, failure_of, lasting_failure
+    from planner.executor.progress import Progress
+
+    before = lasting_failure(run_dir, attempt())
+    if before is not None:
+        raise RunStopped(f"not tried again: {before.message}")
+    progress = Progress(run_dir, int(os.environ.get("RANK", "0")), attempt())
+    try:
+        _train_or_verify(order_path, run_dir, progress)
+    except Exception as error:
+        failure_of(
+            error, rank=progress.rank, attempt=attempt(), phase=progress.phase, step=progress.step
+        ).write(run_dir)
+        raise
+    finally:
+        progress.stop()
+
+
+def _train_or_verify(order_path: Path, run_dir: Path, progress: "Progress") -> None:
     from planner.executor.request import read_order
     from planner.executor.session import train, verify
 
     order = read_order(order_path)
-    (verify if order.options.verify else train)(order, run_dir)
+    if order.options.verify:
+        verify(order, run_dir)
+    else:
+        train(order, run_dir, progress)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,10 @@ def show_run(title: str, values: Mapping[str, Any]) -> None:
     console.print(
         f"[bold]{plain(title)}[/bold], {values['steps']} steps on {values['world_size']} ranks of {device}"
     )
+    _show_past(console, values)
+    if values["measured"] is None:
+        console.print("\nnothing was left to do")
+        return
     measured, predicted, ratios = values["measured"], values["predicted"], values["ratio"]
     made = table("", "measured", "predicted", "predicted / measured", right=("measured", "predicted"))
     made.add_row(
@@ -55,6 +59,18 @@ def show_verification(title: str, values: Mapping[str, Any]) -> None:
             f"[dim]{name}[/dim]", f"{difference:.1e}", f"{limit:.0e}", plain(values["worst"].get(name, ""))
         )
     print_table(console, made)
+
+
+def _show_past(console: Console, values: Mapping[str, Any]) -> None:
+    """Where the run went on, how often it was restarted, and its last checkpoint."""
+    resumed, restarts, kept = values["resumed"], values["restarts"], values["checkpoints"]
+    if resumed and resumed["step"]:
+        console.print(f"went on after step {resumed['step']:,} of {plain(resumed['path'])}")
+    for restart in restarts:
+        where = f"step {restart['step']:,}, {plain(restart['phase'])}"
+        console.print(f"restarted after rank {restart['rank']} ended ({where}): {plain(restart['message'])}")
+    if kept:
+        console.print(f"last checkpoint: {plain(kept[-1]['path'])}")
 
 
 def _show_stages(console: Console, stages: list[Mapping[str, Any]]) -> None:

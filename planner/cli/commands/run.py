@@ -1,8 +1,7 @@
 """`planner run`: train with a plan on this machine, and compare with its prediction."""
 
-import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +47,9 @@ OPTION_KEYS = (
     "log_dir",
     "restarts",
     "timeout_s",
+    "every",
+    "keep",
+    "epochs",
 )
 DATA_HELP = (
     "synthetic (default), a text file, tokens (.npy, .bin), or package.module:function giving an iterable."
@@ -89,6 +91,21 @@ _RUN = (
     ),
     click.option("--log-dir", metavar="DIR", help="Keep logs, events and traces here."),
     click.option("--restarts", type=WholeNumber(0, 1000), help="Restarts after a failed rank; default 0."),
+    click.option("--checkpoint", metavar="DIR", help="Write checkpoints here."),
+    click.option(
+        "--every", type=WholeNumber(1, 1_000_000_000), help="Steps between checkpoints; default 100."
+    ),
+    click.option("--keep", type=WholeNumber(0, 1_000_000_000), help="Newest that stay, 0 all; default 3."),
+    click.option(
+        "--resume",
+        metavar="[auto|PATH]",
+        is_flag=False,
+        flag_value="auto",
+        help="Go on from a checkpoint; auto: the last good one of --checkpoint, if any.",
+    ),
+    click.option(
+        "--epochs", type=WholeNumber(1, 1_000_000_000), help="Passes through the data; default no end."
+    ),
     click.option(
         "--timeout-s",
         type=Number(1, 86_400),
@@ -172,6 +189,10 @@ def _options_of(given: Mapping[str, Any]) -> "RunOptions":
     values: dict[str, object] = {key: given[key] for key in OPTION_KEYS if given[key] is not None}
     if given["no_clip"]:
         values["max_norm"] = None
+    for key in ("checkpoint", "resume"):
+        if given[key]:
+            is_path = (key, given[key]) != ("resume", "auto")
+            values[key] = str(Path(given[key]).absolute()) if is_path else given[key]
     if given["profile"] and not given["log_dir"]:
         raise BadInput("--profile writes traces, but there is no folder for them; give --log-dir DIR")
     return validated(RunOptions, values | {"verify": given["verify"], "profile": given["profile"]}, "run")
@@ -182,6 +203,8 @@ def _check_combination(given: Mapping[str, Any]) -> None:
         raise BadInput("--dry-run and -o DIR belong together; give both, or neither to run")
     if given["nproc"] and not given["dry_run"] and not is_launched(given):
         raise BadInput("--nproc is for --dry-run; a run here starts one process for each device of the plan")
+    if not given["checkpoint"] and (given["every"] or given["keep"] is not None):
+        raise BadInput("--every and --keep are of checkpoints; give their folder with --checkpoint DIR")
     if given["no_clip"] and given["max_norm"] is not None:
         raise BadInput("--no-clip and --max-norm contradict each other; give one of them")
 
@@ -200,7 +223,6 @@ def _train(order: "RunOrder", given: Mapping[str, Any], start: "Start | None" = 
     from planner.executor.run import run_order
 
     report = run_order(order, step_reporter(given["progress"], quiet=given["as_json"]), start)
-    warn_of_loss([step.loss for step in report.steps])
 
     def show() -> None:
         from planner.render import show_run
@@ -208,15 +230,6 @@ def _train(order: "RunOrder", given: Mapping[str, Any], start: "Start | None" = 
         show_run(_title(order), report.to_json())
 
     return Answer(report.to_json(), show, given["as_json"])
-
-
-def warn_of_loss(losses: Sequence[float]) -> None:
-    """A run that trains on after its loss is lost has ended well for its processes alone."""
-    lost = [step for step, loss in enumerate(losses, 1) if not math.isfinite(loss)]
-    if lost:
-        advice = "lower --lr, or look at the data and the model"
-        what = f"the loss was not finite in {len(lost):,} of {len(losses):,} steps, first in step {lost[0]:,}"
-        sys.stderr.write(f"planner: warning: {what}; {advice}\n")
 
 
 def _verify(order: "RunOrder", given: Mapping[str, Any], start: "Start | None" = None) -> Answer:

@@ -25,7 +25,7 @@ def open_source(order: RunOrder) -> Source:
     if is_entry(options.data):
         make = load_entry(options.data, "data function")
         vocabulary = None if model.is_vision or options.factory else model.vocab_size
-        return UserSamples(make, job.seq_len, vocabulary, is_vision=model.is_vision)
+        return UserSamples(make, job.seq_len, vocabulary, is_vision=model.is_vision, epochs=options.epochs)
     if model.is_vision:
         return SyntheticImages(job.image_size, num_classes(model), options.seed)
     plain = _tokens(order)
@@ -36,20 +36,28 @@ def open_source(order: RunOrder) -> Source:
 
 def data_violations(order: RunOrder) -> tuple[Violation, ...]:
     """What can be told about the data before anything is launched."""
-    data, model = order.options.data, order.situation.model
+    data, model, epochs = order.options.data, order.situation.model, order.options.epochs
     is_text = not is_entry(data) and data != SYNTHETIC and Path(data).suffix not in TOKEN_SUFFIXES
     if order.options.tokenizer and not is_text:
         detail = f"a tokenizer is for a text file, and the data is {data[:200]!r}"
         return (Violation("data", detail, ("--data FILE.txt", "no --tokenizer")),)
+    if data == SYNTHETIC and epochs is not None:
+        detail = f"synthetic data has no end, and {epochs:,} epochs of it are asked for"
+        return (Violation("data", detail, ("no --epochs", "--data FILE")),)
     if data == SYNTHETIC or is_entry(data):
         return ()
+    return _file_violations(data, model, is_plain=is_text and not order.options.tokenizer)
+
+
+def _file_violations(data: str, model: ModelSpec, *, is_plain: bool) -> tuple[Violation, ...]:
+    """What stands against a file; `is_plain`: text that is read as bytes."""
     if model.is_vision:
         detail = f"data {data[:200]!r} is a file of tokens or text, and {model.name} is a vision model"
         return (Violation("data", detail, ("--data synthetic", "--data package.module:function")),)
     if not Path(data).is_file():
         detail = f"data {data[:200]!r} is no file"
         return (Violation("data", detail, ("a file", "--data synthetic", "--data package.module:function")),)
-    if is_text and not order.options.tokenizer and model.vocab_size < BYTE_VOCABULARY:
+    if is_plain and model.vocab_size < BYTE_VOCABULARY:
         detail = f"text without a tokenizer is read as bytes, and {model.name} has {model.vocab_size} tokens"
         return (
             Violation("data", detail, (f"a vocabulary of {BYTE_VOCABULARY} or more", "--tokenizer FILE")),
@@ -90,7 +98,7 @@ def _tokens(order: RunOrder) -> Source:
     options, model, job = order.options, order.situation.model, order.situation.job
     if options.data == SYNTHETIC:
         return SyntheticTokens(model.vocab_size, job.seq_len, options.seed)
-    windows = TokenWindows(_file_tokens(order), job.seq_len, options.seed)
+    windows = TokenWindows(_file_tokens(order), job.seq_len, options.seed, options.epochs)
     smallest, largest = windows.token_range()
     if smallest < 0 or largest >= model.vocab_size:
         strange = smallest if smallest < 0 else largest

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cost_models.errors import BadInput
 from planner.executor.data.base import Source
+from planner.executor.failures import DataExhausted, exhausted_text
 
 UNSIGNED = ("uint8", "uint16", "uint32")
 
@@ -17,8 +18,12 @@ UNSIGNED = ("uint8", "uint16", "uint32")
 class TokenWindows(Source):
     """Windows of `seq_len` tokens and the tokens that follow; nothing but the windows asked for is read."""
 
-    def __init__(self, tokens: NDArray[np.generic], seq_len: int, seed: int = 0) -> None:
+    def __init__(
+        self, tokens: NDArray[np.generic], seq_len: int, seed: int = 0, epochs: int | None = None
+    ) -> None:
+        """`epochs`: how often the windows may be gone through; None: without end."""
         self._tokens = tokens
+        self._epochs = epochs
         self._seq_len = seq_len
         self._seed = seed
         self.num_windows = (len(tokens) - 1) // seq_len
@@ -31,6 +36,9 @@ class TokenWindows(Source):
     def sample(self, index: int) -> tuple[Tensor, Tensor]:
         """The window of this index: each epoch goes through all of them once."""
         epoch, place = divmod(index, self.num_windows)
+        if self._epochs is not None and epoch >= self._epochs:
+            count = self.num_windows * self._epochs
+            raise DataExhausted(exhausted_text("the samples of the data", count, self._epochs))
         start = int(_order(self._seed, epoch, self.num_windows)[place]) * self._seq_len
         window = np.asarray(self._tokens[start : start + self._seq_len + 1]).astype(np.int64)
         tokens = torch.from_numpy(window)

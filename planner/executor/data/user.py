@@ -1,5 +1,6 @@
 """A user's own samples: `package.module:function` returns an iterable of token rows or (input, target) pairs."""
 
+import itertools
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from typing import Any
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from cost_models.errors import BadInput
 from planner.executor.data.base import IGNORED, Source
+from planner.executor.failures import DataExhausted, exhausted_text
 
 
 def load_entry(entry: str, what: str) -> Any:
@@ -28,14 +30,22 @@ def load_entry(entry: str, what: str) -> Any:
 class UserSamples(Source):
     """Samples of an iterable by their place in it; it is read from the start, once, in order.
 
-    To go on at sample N its first N samples are read and dropped. An iterable that ends is begun again.
+    To go on at sample N its first N samples are read and dropped. An iterable that ends is begun again, `epochs` times
+    in all.
     """
 
     def __init__(
-        self, make: Any, seq_len: int, vocabulary: int | None = None, *, is_vision: bool = False
+        self,
+        make: Any,
+        seq_len: int,
+        vocabulary: int | None = None,
+        *,
+        is_vision: bool = False,
+        epochs: int | None = None,
     ) -> None:
         """`vocabulary`: tokens outside it are refused; None where nothing is known of them."""
         self._make = make
+        self._epochs = epochs
         self._vocabulary = vocabulary
         self._seq_len = seq_len
         self._is_vision = is_vision
@@ -71,7 +81,8 @@ class UserSamples(Source):
             )
 
     def _samples(self) -> Iterator[Any]:
-        while True:
+        count = 0
+        for epoch in itertools.count(1):
             iterable: Iterable[Any] = self._make()
             if not isinstance(iterable, Iterable) and not hasattr(iterable, "__getitem__"):
                 raise BadInput(
@@ -80,9 +91,12 @@ class UserSamples(Source):
             is_empty = True
             for sample in iterable:
                 is_empty = False
+                count += 1
                 yield sample
             if is_empty:
                 raise BadInput("the data function gave no sample; give an iterable that is not empty")
+            if epoch == self._epochs:
+                raise DataExhausted(exhausted_text("the data function's samples", count, epoch))
 
     def _pair(self, sample: Any) -> tuple[Tensor, Tensor]:
         """Input and target: a pair as given, or a row of tokens whose targets are the next ones."""

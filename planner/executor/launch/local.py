@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from planner.errors import RunFailed
+from planner.executor.blame import run_failed
 from planner.executor.launch.environment import WORKER_MODULE, worker_environment
 from planner.executor.refuse import count_devices
 from planner.executor.request import RunOrder
@@ -26,6 +27,8 @@ SHUTDOWN_S: Final = 5
 """Seconds between asking a worker to end and killing it."""
 MONITOR_S: Final = 0.1
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+KILLING: Final = (-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT)
+"""Exit codes of ranks that others end; the agent itself ends the rest with SIGTERM."""
 MAX_MESSAGE: Final = 2000
 
 
@@ -46,21 +49,22 @@ def launch_local(order: RunOrder, order_path: Path, run_dir: Path, worker: str =
         try:
             elastic_launch(config, sys.executable)("-m", worker, str(order_path), str(run_dir))
         except ChildFailedError as error:
-            raise first_failure(error, run_dir) from None
+            raise first_failure(error, order, run_dir) from None
         except SignalException as caught:
             if caught.sigval is signal.SIGINT:
                 raise KeyboardInterrupt from None
             raise SystemExit(128 + caught.sigval) from None
 
 
-def first_failure(error: "ChildFailedError", run_dir: Path) -> RunFailed:
-    """The first failure of an elastic run."""
-    rank, failure = error.get_first_failure()
+def first_failure(error: "ChildFailedError", order: RunOrder, run_dir: Path) -> RunFailed:
+    """The first failure of an elastic run: a rank that was killed comes before those that missed it."""
+    killed = [each for each in error.failures.items() if each[1].exitcode in KILLING]
+    rank, failure = killed[0] if killed else error.get_first_failure()
     message = failure.message
     text = str(message.get("message", message)) if isinstance(message, Mapping) else str(message)
     if failure.error_file == "<N/A>":
         text = _last_words(run_dir, rank) or text
-    return RunFailed(int(rank), int(failure.exitcode), text[:MAX_MESSAGE])
+    return run_failed(order, run_dir, int(rank), int(failure.exitcode), text[:MAX_MESSAGE])
 
 
 def _config(order: RunOrder, run_dir: Path) -> Any:

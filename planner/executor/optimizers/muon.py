@@ -47,17 +47,17 @@ class Muon(Optimizer):
         others = [
             target.parameter for target in targets if target.matrices is None and target.parameter.numel()
         ]
-        self._matrices: dict[nn.Parameter, Matrices] = {
+        self.matrices: dict[nn.Parameter, Matrices] = {
             target.parameter: target.matrices for target in hidden if target.matrices is not None
         }
         self._dtype = dtype
         # Both optimizers read the rate from these groups; AdamW's is the second.
-        groups: list[dict[str, Any]] = [{"params": list(self._matrices)}, {"params": others}]
+        groups: list[dict[str, Any]] = [{"params": list(self.matrices)}, {"params": others}]
         super().__init__(
             [group for group in groups if group["params"]],
             {"lr": settings.lr, "weight_decay": settings.weight_decay, "momentum": MOMENTUM},
         )
-        self._adamw = (
+        self.adamw = (
             AdamW(
                 others,
                 lr=settings.lr,
@@ -82,11 +82,11 @@ class Muon(Optimizer):
         if closure is not None:
             raise NotImplementedError("this optimizer takes no closure; compute gradients before the step")
         lr = self.param_groups[0]["lr"]
-        for parameter, matrices in self._matrices.items():
+        for parameter, matrices in self.matrices.items():
             self._step_matrices(parameter, matrices, self.param_groups[0])
-        if self._adamw is not None:
-            self._adamw.param_groups[0]["lr"] = lr
-            self._adamw.step()
+        if self.adamw is not None:
+            self.adamw.param_groups[0]["lr"] = lr
+            self.adamw.step()
         return None
 
     def _step_matrices(self, parameter: nn.Parameter, matrices: Matrices, group: dict[str, Any]) -> None:

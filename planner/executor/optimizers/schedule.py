@@ -23,3 +23,12 @@ def lr_share(settings: OptimizerSettings, step: int) -> float:
 def build_schedule(optimizer: Optimizer, settings: OptimizerSettings) -> LRScheduler:
     """A scheduler to be stepped after every optimizer step."""
     return LambdaLR(optimizer, lambda step: lr_share(settings, step))
+
+
+def go_on_after(schedule: LRScheduler, steps: int) -> None:
+    """Set the learning rates of a new run's first step, after so many steps of another run."""
+    assert isinstance(schedule, LambdaLR)
+    schedule.last_epoch = steps
+    shares = [share(steps) for share in schedule.lr_lambdas]
+    for group, base, share in zip(schedule.optimizer.param_groups, schedule.base_lrs, shares, strict=True):
+        group["lr"] = base * share

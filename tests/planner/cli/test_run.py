@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli.commands.run import warn_of_loss
 from tests.planner.cli.conftest import Run
 
 # The elastic agent leaves its log files to the garbage collector.
@@ -140,10 +139,3 @@ def test_a_script_for_several_nodes(run: Run, tiny: str, tmp_path: Path) -> None
     assert run(f"run {tiny} --strategy dp=2 --dry-run -o {tmp_path / 'dry'} --nproc 3").refused(
         "divisor of 2"
     )
-
-
-def test_a_lost_loss_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    warn_of_loss([2.0, 1.5])
-    assert capsys.readouterr().err == ""
-    warn_of_loss([2.0, float("nan"), float("inf")])
-    assert "not finite in 2 of 3 steps, first in step 2; lower --lr" in capsys.readouterr().err
