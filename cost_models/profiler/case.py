@@ -11,6 +11,18 @@ Work = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
+class Fresh:
+    """A call that can be made once only (a backward pass that overwrites what it reads); `prepare` makes a new one,
+    outside the timed seconds."""
+
+    prepare: Callable[[], Work]
+
+    def __call__(self) -> object:
+        """Prepare and call."""
+        return self.prepare()()
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """One point to measure. `make` builds the tensors and returns the call that is timed; the tensors live as long as
     the call does. `weight` is the share of the step's predicted time that hangs on it, `expected_s` what a formula says
@@ -44,7 +56,7 @@ class Clock(Protocol):
         """wall, processor or events."""
 
     def samples(self, work: Work, calls: int, repeats: int) -> tuple[float, ...]:
-        """Seconds of a call, `repeats` times the mean over `calls` calls one after the other."""
+        """Seconds of a call, `repeats` times the mean over `calls` calls one after the other (one, if fresh)."""
 
     def now(self) -> float:
         """Seconds since some moment, for the budget."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from cost_models.profiler.case import Clock, Work
+from cost_models.profiler.case import Clock, Fresh, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,14 @@ class EventClock:
         found = []
         for _ in range(repeats):
             start, stop = _event(), _event()
+            one, times = (work.prepare(), 1) if isinstance(work, Fresh) else (work, calls)
             torch.cuda.synchronize()
             start.record()
-            for _ in range(calls):
-                work()
+            for _ in range(times):
+                one()
             stop.record()
             torch.cuda.synchronize()
-            found.append(start.elapsed_time(stop) * 1e-3 / calls)
+            found.append(start.elapsed_time(stop) * 1e-3 / times)
         return tuple(found)
 
     def now(self) -> float:
@@ -79,8 +80,9 @@ def clock_of(device: torch.device, threads: int) -> Clock:
 def _timed(read: Callable[[], float], work: Work, calls: int, repeats: int) -> tuple[float, ...]:
     found = []
     for _ in range(repeats):
+        one, times = (work.prepare(), 1) if isinstance(work, Fresh) else (work, calls)
         start = read()
-        for _ in range(calls):
-            work()
-        found.append((read() - start) / calls)
+        for _ in range(times):
+            one()
+        found.append((read() - start) / times)
     return tuple(found)

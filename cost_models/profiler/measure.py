@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from cost_models.profiler.case import Case, Clock, Found, Team
+from cost_models.profiler.case import Case, Clock, Found, Team, Work
 from cost_models.profiler.statistics import half_width, interval, pooled_deviation
 from cost_models.profiles.measured import Point
 
 FIRST_BURSTS: Final = 2
 MOST_BURSTS: Final = 64
 STOP: Final = -1
+WARM_UP: Final = 2
 FLOOR: Final = 1e-3
 """Weight of a case that no part of the step hangs on."""
 MOST_OF_BUDGET: Final = 0.05
@@ -118,17 +119,23 @@ def _pooled(progress: Progress) -> float:
 def _burst(progress: Progress, case: Case, clock: Clock, team: Team, effort: Effort) -> None:
     """One burst: as many calls a sample as fill its time, as many samples as fill the burst's, at least three."""
     found = progress.found.setdefault(case.key, Found())
-    try:
-        work = case.make()
-        work()
-    except Exception as error:  # whatever a kernel that a device lacks raises
-        found.failure = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        work = None
-    if team.agree(0 if found.failure else 1) == 0 or work is None:
+    work, clock = _ready(case, found), case.clock or clock
+    if team.agree(0 if work is None else 1) == 0 or work is None:
         found.failure = found.failure or "it failed on another process"
         return
-    clock = case.clock or clock
     once = clock.samples(work, 1, 1)[0]
     calls = team.agree(max(1, round(effort.sample_s / max(once, 1e-9))) if once < effort.sample_s else 1)
     repeats = min(max(3, round(effort.burst_s / max(calls * once, 1e-9))), effort.most_samples)
     found.bursts.append(clock.samples(work, calls, team.agree(repeats)))
+
+
+def _ready(case: Case, found: Found) -> Work | None:
+    """The call, warmed up; None and the reason in `found` where it cannot run here, or cannot run again."""
+    try:
+        work = case.make()
+        for _ in range(WARM_UP):
+            work()
+    except Exception as error:  # whatever a kernel that a device lacks raises
+        found.failure = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        return None
+    return work

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from cost_models.operators import Linear, LmHead
 from cost_models.operators.base import Operator, Phase, Shard, Style
-from cost_models.profiler.case import Case, Work
+from cost_models.profiler.case import Case, Fresh, Work
 from cost_models.profiler.features import operator_points
 from cost_models.profiler.products import gemm_case
 from cost_models.profiler.site import Site
@@ -22,6 +22,8 @@ from planner.executor.model.chunk import ChunkModule
 from planner.executor.model.options import BuildOptions
 from planner.executor.model.wiring import INPUT
 from planner.situation import Situation
+
+LOSSES: Final = ("cross_entropy", "class_loss")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,8 @@ def layer_cases(bench: Bench) -> Iterator[Case]:
         run = _whole_layer(bench, block, last=index == last)
         parameters = [p for p in block.parameters() if p.requires_grad]
         step = _Step(run, (x,), layer.count, tuple(parameters))
-        for phase, maker in (("forward", _forward), ("backward", _backward_of_all)):
+        backward = _fresh_backward if index == last else _backward_of_all
+        for phase, maker in (("forward", _forward), ("backward", backward)):
             yield Case(layer_point(bench, layer, phase), _bound(maker, bench.site, step))
 
 
@@ -163,7 +166,7 @@ def _phases(bench: Bench, operator: Operator, layer: Layer, step: _Step) -> Iter
     module = step.call if isinstance(step.call, nn.Module) else None
     parameters = tuple(p for p in module.parameters() if p.requires_grad) if module is not None else ()
     family = getattr(operator, "family", "")
-    if family in ("cross_entropy", "class_loss"):
+    if family in LOSSES:
         step = replace(step, call=lambda logits: bench.chunk.loss.total(logits, bench.targets))
     step = replace(step, parameters=parameters)
     makers = {
@@ -172,7 +175,7 @@ def _phases(bench: Bench, operator: Operator, layer: Layer, step: _Step) -> Iter
         Phase.WEIGHT_GRADIENT: _weight_gradient,
     }
     if Phase.WEIGHT_GRADIENT not in points:
-        makers[Phase.INPUT_GRADIENT] = _backward_of_all
+        makers[Phase.INPUT_GRADIENT] = _fresh_backward if family in LOSSES else _backward_of_all
     for phase, point in points.items():
         yield Case(point, _bound(makers[phase], site, step), _flops_weight(point) * step.times)
 
@@ -208,6 +211,11 @@ def _weight_gradient(site: Site, step: _Step) -> Work:
 def _backward_of_all(site: Site, step: _Step) -> Work:
     inputs = _leaves(step.inputs)
     return _gradient(site, step, inputs, [*(x for x in inputs if x.requires_grad), *step.parameters])
+
+
+def _fresh_backward(site: Site, step: _Step) -> Work:
+    """For a loss whose backward overwrites the logits: the forward pass runs again before every call."""
+    return Fresh(lambda: _backward_of_all(site, step))
 
 
 def _gradient(site: Site, step: _Step, inputs: list[Tensor], wanted: list[Tensor]) -> Work:

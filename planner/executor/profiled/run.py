@@ -71,7 +71,7 @@ def profile_device(
     root = output or user_folder()
     root.mkdir(parents=True, exist_ok=True)
     folders = []
-    interrupted = False
+    ended = ""
     for part in parts_of(seen_device().count, cores, alone=alone):
         folder = root / f"{PART}-{part.processes}-{part.what}"
         folder.mkdir(exist_ok=True)
@@ -86,9 +86,13 @@ def profile_device(
         try:
             _run_part(own, folder, max(cores // part.processes, 1), on_event)
         except KeyboardInterrupt:
-            interrupted = True
+            ended = "interrupted"
             break
-    return _merged(root, order, folders, interrupted=interrupted)
+        except RunFailed as failure:
+            ended = f"part of {part.processes} processes: {failure}"
+            if not (folder / MANIFEST_FILE).exists():
+                raise
+    return _merged(root, order, folders, ended)
 
 
 def _run_part(order: ProfileOrder, folder: Path, threads: int, on_event: OnEvent | None) -> None:
@@ -113,10 +117,13 @@ def _run_part(order: ProfileOrder, folder: Path, threads: int, on_event: OnEvent
             codes = [worker.wait() for worker in workers]
         finally:
             _end(workers)
-        failed = next((rank for rank, code in enumerate(codes) if code), None)
-        if failed is not None and not (folder / MANIFEST_FILE).exists():
-            lines = (Path(scratch) / f"stderr-{failed}").read_text(errors="replace").strip().splitlines()
-            raise RunFailed(failed, codes[failed], lines[-1][:300] if lines else "no message")
+        failed = [rank for rank, code in enumerate(codes) if code]
+        if failed:
+            texts = [
+                (Path(scratch) / f"stderr-{rank}").read_text(errors="replace").strip() for rank in failed
+            ]
+            said = next((text for text in texts if text), "no message").splitlines()[-1][:300]
+            raise RunFailed(failed[0], codes[failed[0]], said)
 
 
 def _follow(worker: "subprocess.Popen[str]", on_event: OnEvent | None, order: ProfileOrder) -> None:
@@ -138,10 +145,9 @@ def _end(workers: "Sequence[subprocess.Popen[str]]") -> None:
             worker.wait()
 
 
-def _merged(
-    root: Path, order: ProfileOrder, folders: Sequence[Path], *, interrupted: bool
-) -> MeasuredProfile:
-    """One profile of all parts, under the device's folder; the parts' own folders go."""
+def _merged(root: Path, order: ProfileOrder, folders: Sequence[Path], ended: str) -> MeasuredProfile:
+    """One profile of all parts, under the device's folder; the parts' own folders go, but for those of a run that
+    `ended` before its time, which the next run goes on with."""
     from cost_models.profiler.writer import folder_name, write_profile
 
     manifests = [read_manifest(folder) for folder in folders if (folder / MANIFEST_FILE).exists()]
@@ -151,19 +157,22 @@ def _merged(
     for folder in folders:
         for point in read_points(folder / POINTS_FILE):
             points.setdefault(point.key, point)
+    if ended:
+        point = Point(kind="fact", name="not_run", features={"value": 0.0}, label=ended[:400])
+        points[point.key] = point
     first = manifests[0]
     whole: Manifest = first.model_copy(
         update={
             "budget_s": order.budget_s,
             "spent_s": sum(manifest.spent_s for manifest in manifests),
-            "complete": not interrupted and all(manifest.complete for manifest in manifests),
+            "complete": not ended and all(manifest.complete for manifest in manifests),
             "cases": sum(manifest.cases for manifest in manifests),
             "clock": ", ".join(dict.fromkeys(manifest.clock for manifest in manifests)),
         }
     )
     folder = root / first.device / folder_name(first.versions)
     write_profile(folder, whole, tuple(points.values()))
-    if not interrupted:
+    if not ended:
         for part in folders:
             with suppress(OSError):
                 shutil.rmtree(part)
