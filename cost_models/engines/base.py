@@ -107,6 +107,7 @@ class Engine(ABC):
     options_type: ClassVar[type[EngineOptions]] = EngineOptions
     default_zero: ClassVar[int] = 0
     default_scopes: ClassVar[tuple[str, ...]] = ("core_attn",)
+    default_cp_kind: ClassVar[str] = "ring"
     workspace_bytes: ClassVar[float] = 64 * MIB
     """[Empirical] GEMM workspaces and small buffers of a rank: Megatron-Core CI runs (profiles/published) keep 30 to
     100 MiB beside their states."""

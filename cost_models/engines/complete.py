@@ -38,7 +38,7 @@ def complete(engine: Engine, facts: Facts, request: StrategyRequest) -> Strategy
         schedule=request.schedule or interleaved,
         recompute=parse_recompute(request.recompute or "none", engine.default_scopes),
         stages=tuple(stages),
-        cp_kind=request.cp_kind or "ring",
+        cp_kind=request.cp_kind or engine.default_cp_kind,
         order=request.order or (REPLICA_ORDER if SHARED in "".join(groups) else DEFAULT_ORDER),
         offload=parse_offload(request.offload or "none").text(),
         stage_groups=groups,

@@ -40,6 +40,7 @@ class DeepSpeed(TorchFamily):
     stops_early: ClassVar[bool] = False  # its checkpoints re-enter
     options_type: ClassVar[type[EngineOptions]] = DeepSpeedOptions
     can_step_early: ClassVar[bool] = False
+    default_cp_kind = "ulysses"
     default_zero = 1
     eager_loss = True
     keeps_stage_outputs = True  # runtime/pipe/engine.py, pipe_buffers["outputs"]

@@ -24,6 +24,7 @@ from cost_models.schedule.names import ScheduleName
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.job import Job, Precision
 from cost_models.specs.model import ModelSpec
+from cost_models.specs.strategy import Strategy
 
 SOURCE = "torchtitan/distributed/parallel_dims.py"
 PIPELINING = (
@@ -49,6 +50,7 @@ class Torchtitan(TorchFamily):
     )
     eager_loss = True
     default_scopes = (PER_OP,)
+    default_cp_kind = "allgather"  # torch's own default, and what 0.3 leaves it at
 
     @property
     def titan(self) -> TorchtitanOptions:
@@ -135,6 +137,23 @@ class Torchtitan(TorchFamily):
         pairs = frozenset({ScheduleName.DUALPIPE_V})
         return replace(policy, pair_schedules=pairs, pair_overlap=0.8 if overlaps else 0.0)
 
+    def _cp_rule(self) -> Rule:
+        """torch's context parallelism gathers keys and values, or hands them round; 0.3 has no word for the latter."""
+        kinds = ("allgather",) if self.version == "0.3" else ("allgather", "ring")
+
+        def breaks(facts: Facts, meshes: MeshBatch) -> Bool:
+            bad: Bool = (meshes.cp > 1) & (meshes.key.cp_kind not in kinds)
+            return bad
+
+        def sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
+            near = tuple(f"cp_kind={kind}" for kind in kinds)
+            return (
+                f"cp_kind {strategy.cp_kind} with cp {mesh['cp']} is not in torchtitan {self.version}",
+                near,
+            )
+
+        return Rule("torchtitan_cp_kind", "torchtitan/config/configs.py, ParallelismConfig", breaks, sentence)
+
     def rules(self) -> tuple[Rule, ...]:
         """What the version has: sharded states, its schedules, experts since 0.2, no tensor parallel experts."""
         experts = "no experts before 0.2" if self.version == "0.1" else ""
@@ -144,7 +163,7 @@ class Torchtitan(TorchFamily):
             runs("torchtitan_schedule", self.schedules, "torchtitan/distributed/pipeline_parallel.py"),
             only("torchtitan_etp", "etp", (1,), "does not exist: experts are divided by ep alone", SOURCE),
             Rule("torchtitan_micro_batches", PIPELINING, _few_micro_batches, _micro_batches_sentence),
-            Rule("torchtitan_cp_kind", "torchtitan/distributed/context_parallel.py", _ulysses, _cp_sentence),
+            self._cp_rule(),
         ]
         if experts:
             found.append(only("torchtitan_ep", "ep", (1,), f"given, but torchtitan has {experts}", SOURCE))
@@ -158,15 +177,6 @@ class Torchtitan(TorchFamily):
             )
         )
         return tuple(found)
-
-
-def _ulysses(facts: Facts, meshes: MeshBatch) -> Bool:
-    bad: Bool = (meshes.cp > 1) & (meshes.key.cp_kind == "ulysses")
-    return bad
-
-
-def _cp_sentence(facts: Facts, mesh: dict[str, int], strategy: object) -> tuple[str, tuple[str, ...]]:
-    return f"cp_kind ulysses with cp {mesh['cp']} is not in torchtitan", ("cp_kind=ring", "cp_kind=allgather")
 
 
 def _few_micro_batches(facts: Facts, meshes: MeshBatch) -> Bool:

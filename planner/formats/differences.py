@@ -118,12 +118,21 @@ def read_back_losses(
 
 def knob_losses(plan: Strategy, theirs: Situation, stated: StrategyRequest) -> tuple[str, ...]:
     """Knobs of a plan whose value is not the one that the settings mean."""
-    meant = evaluate(theirs, stated).strategy.to_json()
+    read = evaluate(theirs, stated).strategy
+    meant = read.to_json()
+    same = {"cp_kind"} if plan.cp == 1 else set[str]()
+    if _recomputed(plan) == _recomputed(read):
+        same.add("recompute")  # full:80 of 80 layers is full
     return tuple(
         f"{key}={_word(value)} is not said by the settings, which mean {_word(meant[key])}"
         for key, value in plan.to_json().items()
-        if meant[key] != value and not (key == "cp_kind" and plan.cp == 1)
+        if meant[key] != value and key not in same
     )
+
+
+def _recomputed(plan: Strategy) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Scopes and fully recomputed layers of every stage, whichever way they are written."""
+    return plan.recompute.scopes, plan.recompute.full_layers(plan.stages)
 
 
 def _without_adapters(job: JobRequest) -> JobRequest:

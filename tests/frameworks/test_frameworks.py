@@ -1,6 +1,8 @@
 """The frameworks' own parsers and validation take what is exported, and refuse what our rules refuse."""
 
 import json
+import re
+import shlex
 
 import pytest
 import yaml
@@ -156,19 +158,33 @@ def test_accelerate():
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "qwen3-30b-a3b"])
 def test_torchtitan(model):
     runs = list(random_runs(situation(model, "torchtitan"), 4, 8))
-    cases = [{"world": 64, "words": titan_words(run)} for run in runs]
+    uneven = parse_strategy("pp=4,stages=" + {32: "4+12+4+12", 48: "6+18+6+18"}[runs[0].model.num_blocks])
+    runs.append(PlannedRun(runs[0].situation, evaluate(runs[0].situation, uneven).strategy))
+    cases = [titan_case(run) for run in runs]
     for run, verdict in zip(runs, ask("torchtitan", cases), strict=True):
         plan = run.strategy
         assert verdict["ok"], (plan.text(), verdict)
         wanted = {axis: getattr(plan, axis) for axis in ("dp_replicate", "dp_shard", "cp", "tp", "pp", "ep")}
         assert verdict["dims"] == wanted
+        assert tuple(verdict["layers"]) in ((), plan.stages)
+    assert verdict["layers"]
     broken = [*cases[0]["words"]]
     broken[broken.index("--parallelism.tensor_parallel_degree") + 1] = "3"
     (verdict,) = ask("torchtitan", [{"world": 64, "words": broken}])
     assert not verdict["ok"]
 
 
-def titan_words(run):
-    """Options as the script gives them, its defaults put in."""
-    words = shell_words(write_torchtitan(run).files["train.sh"])
-    return [word for word in words[words.index("--module") :] if word != "$@"]
+def titan_case(run):
+    """Options as the script gives them, its defaults put in, and the module beside it."""
+    files = dict(write_torchtitan(run).files)
+    script = files.pop("train.sh")
+    words = shell_words(script)
+    start = words.index("--module")
+    environment = {}
+    for line in script.splitlines():
+        if files and line.startswith("export "):
+            pairs = shlex.split(line.removeprefix("export "), comments=True)
+            environment |= dict(pair.split("=", 1) for pair in pairs if "PATH" not in pair)
+    environment = {key: re.sub(r"\$\{\w+:-(.*)\}", r"\1", value) for key, value in environment.items()}
+    words = [word for word in words[start:] if word != "$@"]
+    return {"world": run.strategy.world_size, "words": words, "files": files, "environment": environment}

@@ -3,6 +3,7 @@
 Sections and keys: torchtitan/config/job_config.py (0.1, 0.2), torchtitan/config (0.3).
 """
 
+import re
 import tomllib
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from cost_models.specs.strategy import StrategyRequest
 from planner.formats.keys import Keys
 from planner.formats.settings import Beside, Settings, beside_job, model_beside
 from planner.formats.shell import shell_words
-from planner.formats.torchtitan.stages import SCHEDULES, SINGLE, number_of_stages, split
+from planner.formats.torchtitan.stages import MODULE, SCHEDULES, SINGLE, number_of_stages, split
 
 SECTIONS_IGNORED: Final = (
     "job", "profiling", "metrics", "lr_scheduler", "checkpoint", "comm", "memory_estimation", "fault_tolerance",
@@ -26,6 +27,8 @@ TRAINING_IGNORED: Final = (
 OPTIMIZERS: Final = {"adam": Optimizer.ADAMW, "adamw": Optimizer.ADAMW, "muon": Optimizer.MUON}
 ROTATIONS: Final = {"allgather": "allgather", "alltoall": "ring"}
 AC_COMMANDS: Final = "activation-checkpoint:"
+_STAGES: Final = re.compile(r"^\s*export STAGES=([0-9]{1,9}(?:\+[0-9]{1,9})*)\b", re.MULTILINE)
+"""Layers of every stage, as the script that is written for such cuts gives them."""
 
 
 def read_torchtitan(text: str, beside: Beside) -> Settings:
@@ -115,6 +118,9 @@ def _command_line(text: str) -> dict[str, Any]:
         off = key.startswith("no_")
         value = value if equals else ("false" if off else "true") if bare else following
         found.setdefault(section, {})[key.removeprefix("no_") if off and bare else key] = value
+    stages = _STAGES.search(text)
+    if stages and MODULE in words:
+        found.setdefault("parallelism", {})[MODULE] = stages[1]
     return found
 
 
@@ -171,6 +177,15 @@ def _pipeline(parallel: Keys, pp: int, num_layers: int) -> dict[str, Any]:
             f"pipeline_parallel_schedule {name:.40} is not modelled; use {', '.join(SCHEDULES.values())}",
             pointer="/parallelism/pipeline_parallel_schedule",
         )
+    named = parallel.text(MODULE, "")
+    if named:
+        sizes = tuple(int(size) for size in named.split("+"))
+        if sum(sizes) != num_layers or len(sizes) % pp or 0 in sizes:
+            raise BadInput(
+                f"STAGES={named:.100} are {sum(sizes)} layers in {len(sizes)} stages, the model has {num_layers} for "
+                f"pp {pp}; give every stage at least one"
+            )
+        return {"schedule": schedule, "vpp": len(sizes) // pp, "stages": sizes}
     stages = number_of_stages(num_layers, pp, schedule, each, (less[0], less[1]))
     if schedule in SINGLE and stages != pp:
         raise BadInput(

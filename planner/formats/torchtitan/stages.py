@@ -16,6 +16,28 @@ SINGLE: Final = ("1f1b", "gpipe")
 """Schedules of one stage a rank; the others have two where nothing else is said."""
 
 MOST_LESS: Final = 8
+MODULE: Final = "planned_stages"
+"""The module that is written beside the script for stages that the options do not cut."""
+
+PROGRAM: Final = '''"""An entry of torchtitan's registry ($MODULE, $CONFIG) with stages of $STAGES layers."""
+
+import os
+from importlib import import_module
+
+
+def planned():
+    """The entry's configuration, its modules named for every stage."""
+    registry = import_module(f"torchtitan.models.{os.environ['MODULE']}.config_registry")
+    config = getattr(registry, os.environ["CONFIG"])()
+    parts, first = [], 0
+    for size in map(int, os.environ["STAGES"].split("+")):
+        parts.append([f"layers.{layer}" for layer in range(first, first + size)])
+        first += size
+    parts[0].insert(0, "tok_embeddings")
+    parts[-1] += ["norm", "lm_head"]
+    config.parallelism.module_fqns_per_model_part = parts
+    return config
+'''
 
 
 def split(num_layers: int, num_stages: int, first_less: int = 1, last_less: int = 1) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from planner.formats.differences import read_back_losses
 from planner.formats.export import Export, PlannedRun, header
 from planner.formats.torchtitan.flavors import config_name, flavor_of
 from planner.formats.torchtitan.read import read_torchtitan
-from planner.formats.torchtitan.stages import SCHEDULES, options_of
+from planner.formats.torchtitan.stages import MODULE, PROGRAM, SCHEDULES, options_of
 
 SCRIPT: Final = "train.sh"
 VERSION: Final = "0.3"
@@ -32,9 +32,17 @@ def write_torchtitan(run: PlannedRun) -> Export:
     if run.job.optimizer not in OPTIMIZERS:
         raise BadInput(f"optimizer {run.job.optimizer.value} is not among torchtitan's; use adamw or muon")
     lines = [*_parallelism(run), *_training(run), *_compile(run), _checkpointing(run)]
-    script = _script(run, lines)
+    named = _names_stages(run)
+    script = _script(run, lines, named)
     losses = read_back_losses(run, lambda beside: read_torchtitan(script, beside))
-    return Export("torchtitan", VERSION, {SCRIPT: script}, SCRIPT, losses)
+    files = {SCRIPT: script} | ({f"{MODULE}.py": PROGRAM} if named else {})
+    return Export("torchtitan", VERSION, files, SCRIPT, losses)
+
+
+def _names_stages(run: PlannedRun) -> bool:
+    """Whether the stages are named layer by layer: cuts that no option makes."""
+    plan = run.strategy
+    return plan.pp > 1 and options_of(plan.stages, plan.pp, plan.schedule.value) is None
 
 
 def _options(run: PlannedRun) -> TorchtitanOptions:
@@ -58,15 +66,9 @@ def _parallelism(run: PlannedRun) -> list[str]:
 
 
 def _pipeline(run: PlannedRun) -> list[str]:
-    """Schedule and cuts; raises BadInput where torchtitan's two numbers cannot cut so."""
+    """Schedule and cuts; those that no option makes are named in a module beside the script."""
     strategy, prefix = run.strategy, "--parallelism."
-    cuts = options_of(strategy.stages, strategy.pp, strategy.schedule.value)
-    if cuts is None:
-        shown = "+".join(str(n) for n in strategy.stages)
-        raise BadInput(
-            f"stages {shown} are not what pipeline_parallel_layers_per_stage and the layers less on the first and last "
-            "stage give; use equal stages, or fewer layers on the first or last one"
-        )
+    cuts = options_of(strategy.stages, strategy.pp, strategy.schedule.value) or {}
     lines = [
         f"{prefix}pipeline_parallel_schedule {SCHEDULES[strategy.schedule.value]}",
         f"{prefix}pipeline_parallel_microbatch_size {strategy.mbs}",
@@ -84,7 +86,7 @@ def _training(run: PlannedRun) -> list[str]:
         f"--training.seq_len {job.seq_len}",
         "--training.steps 50",
         "--training.mixed_precision_param bfloat16",
-        f"--training.mixed_precision_reduce {'bfloat16' if _options(run).grad_dtype == 'bf16' else 'float32'}",
+        "--training.mixed_precision_reduce float32",  # 0.3 takes nothing else
         f"--optimizer.param_groups.0.optimizer_name {OPTIMIZERS[job.optimizer]}",
     ]
     if strategy.pp > 1 or strategy.ep > 1:  # 0.3 refuses its graphs with either
@@ -113,7 +115,7 @@ def _checkpointing(run: PlannedRun) -> str:
     return f"activation-checkpoint:{'selective' if recompute.scopes else 'none'}"
 
 
-def _script(run: PlannedRun, lines: list[str]) -> str:
+def _script(run: PlannedRun, lines: list[str], names_stages: bool) -> str:
     """The whole script; the caller's own words come last and win."""
     nodes, each = run.nodes
     flavor = flavor_of(run.model)
@@ -123,11 +125,20 @@ def _script(run: PlannedRun, lines: list[str]) -> str:
         if flavor
         else '"${CONFIG:?set CONFIG to an entry of its registry}"'
     )
+    before: list[str] = []
+    if names_stages:
+        before = [
+            f"export MODULE={module} CONFIG={config}",
+            f"export STAGES={'+'.join(map(str, run.strategy.stages))}  # layers of every stage, read by {MODULE}.py",
+            'export PYTHONPATH="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)${PYTHONPATH:+:$PYTHONPATH}"',
+        ]
+        module, config = MODULE, "planned"
     return "\n".join(
         [
             "#!/usr/bin/env bash",
             *header(run, "torchtitan", VERSION),
             "set -euo pipefail",
+            *before,
             "",
             "torchrun \\",
             f'  --nnodes "${{NNODES:-{nodes}}}" --nproc-per-node {each} --rdzv-backend c10d \\',

@@ -111,7 +111,7 @@ def test_parameter_offload_leaves_no_states_on_the_device(make_situation, make_m
         ("pp=2,vpp=2", "deepspeed_vpp"),
         ("dp_shard=8,dp_replicate=8", "deepspeed_replicas"),
         ("tp=2,zero=3", "deepspeed_tp_zero"),
-        ("cp=2", "deepspeed_cp_kind"),
+        ("cp=2,cp_kind=ring", "deepspeed_cp_kind"),
         ("tp=2,sp=true", "deepspeed_sp"),
         ("zero=2,offload=parameters", "deepspeed_offload_parameters"),
         ("zero=0,offload=optimizer", "deepspeed_offload_optimizer"),

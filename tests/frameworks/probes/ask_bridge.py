@@ -33,7 +33,16 @@ torch.cuda.get_device_properties = lambda *_: Properties()
 noise = io.StringIO()
 REAL_MODELS = ("gpt_provider", "common", "gpt", "model_provider", "transformer_config")
 ABSENT = ("transformer_engine", "comet_ml", "mlflow", "wandb", "apex", "nvidia_resiliency_ext", "webdataset")
-ABSENT += ("timm", "mistral_common", "qwen_vl_utils", "causal_conv1d", "mamba_ssm", "flash_attn", "modelopt", "fla")
+ABSENT += (
+    "timm",
+    "mistral_common",
+    "qwen_vl_utils",
+    "causal_conv1d",
+    "mamba_ssm",
+    "flash_attn",
+    "modelopt",
+    "fla",
+)
 
 
 class Empty(types.ModuleType):
@@ -54,7 +63,9 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """An empty module for what is stood in for."""
         parts = name.split(".")
         family = name.startswith("megatron.bridge.models.") and parts[3] not in REAL_MODELS
-        data = name.startswith(("megatron.bridge.data.builders.", "megatron.bridge.data.energon", "megatron.energon"))
+        data = name.startswith(
+            ("megatron.bridge.data.builders.", "megatron.bridge.data.energon", "megatron.energon")
+        )
         if family or data or parts[0] in ABSENT:
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return None
@@ -95,14 +106,22 @@ with contextlib.redirect_stdout(noise), contextlib.redirect_stderr(noise):
 def container(case):
     """A recipe's configuration: sizes of the model, everything else Bridge's defaults."""
     return bridge_config.ConfigContainer(
-        train=bridge_config.TrainingConfig(train_iters=10, micro_batch_size=1, global_batch_size=case["world"]),
-        model=GPTModelProvider(**case["model"], bf16=True, params_dtype=torch.bfloat16, pipeline_dtype=torch.bfloat16),
+        train=bridge_config.TrainingConfig(
+            train_iters=10, micro_batch_size=1, global_batch_size=case["world"]
+        ),
+        model=GPTModelProvider(
+            **case["model"], bf16=True, params_dtype=torch.bfloat16, pipeline_dtype=torch.bfloat16
+        ),
         optimizer=bridge_config.OptimizerConfig(lr=1e-4, min_lr=1e-5),
         scheduler=bridge_config.SchedulerConfig(lr_decay_style="cosine", lr_warmup_iters=1),
         dataset=bridge_config.MockGPTDatasetConfig(
-            random_seed=1, seq_length=case["model"]["seq_length"], reset_position_ids=False,
-            reset_attention_mask=False, eod_mask_loss=False, dataloader_type="single",
-        ),  # fmt: skip
+            random_seed=1,
+            seq_length=case["model"]["seq_length"],
+            reset_position_ids=False,
+            reset_attention_mask=False,
+            eod_mask_loss=False,
+            dataloader_type="single",
+        ),
         logger=bridge_config.LoggerConfig(),
         tokenizer=bridge_config.TokenizerConfig(tokenizer_type="NullTokenizer", vocab_size=1000),
         checkpoint=bridge_config.CheckpointConfig(),

@@ -1,6 +1,8 @@
 """torchtitan options in TOML and on the command line; exports come back."""
 
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -116,11 +118,27 @@ def test_cuts_that_two_numbers_give(stages):
     assert split(sum(stages), len(stages), *less) == stages
 
 
-def test_other_cuts_are_refused():
+def test_other_cuts_are_named_layer_by_layer():
     assert options_of((4, 12, 4, 12), 4, "1f1b") is None
     plan = evaluate(OF, parse_strategy("pp=4,stages=4+12+4+12")).strategy
-    with pytest.raises(BadInput, match=r"4\+12\+4\+12"):
-        write_torchtitan(PlannedRun(OF, plan))
+    export = write_torchtitan(PlannedRun(OF, plan))
+    assert export.losses == ()
+    script = export.files["train.sh"]
+    assert "export STAGES=4+12+4+12" in script
+    assert "--module planned_stages --config planned" in script
+    registry = SimpleNamespace(llama3_8b=lambda: SimpleNamespace(parallelism=SimpleNamespace()))
+    written: dict[str, Any] = {}
+    exec(compile(export.files["planned_stages.py"], "planned_stages.py", "exec"), written)
+    written["import_module"] = {"torchtitan.models.llama3.config_registry": registry}.__getitem__
+    written["os"] = SimpleNamespace(
+        environ={"MODULE": "llama3", "CONFIG": "llama3_8b", "STAGES": "4+12+4+12"}
+    )
+    parts = written["planned"]().parallelism.module_fqns_per_model_part
+    assert [sum(name.startswith("layers.") for name in part) for part in parts] == [4, 12, 4, 12]
+    assert (parts[0][0], parts[1][0], parts[-1][-1]) == ("tok_embeddings", "layers.4", "lm_head")
+    with pytest.raises(BadInput, match="31 layers in 4 stages"):
+        text = script.replace("STAGES=4+12+4+12", "STAGES=4+12+4+11")
+        read_torchtitan(text, Beside(OF.cluster.num_devices, OF.model, {}))
 
 
 def test_random_plans_come_back():
