@@ -1,17 +1,16 @@
 """What stands against running an order here: every knob is honoured as planned, or refused by name before launch."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Final
 
 from cost_models.errors import IllegalStrategy, Violation
-from cost_models.operators import Attention
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.job import Precision
 from cost_models.specs.pools import SHARED
 from cost_models.units import format_bytes
 from planner.evaluation import evaluate
-from planner.executor.positions import ULYSSES
+from planner.executor.refuse_divided import context_violations, expert_violations
 from planner.executor.request import RunOrder
 
 ENGINES: Final = ("torch", "ddp", "fsdp2", "parameter_server")
@@ -26,7 +25,6 @@ SCHEDULES: Final = (
 )
 OFFLOADS: Final = ("none", "optimizer", "optimizer:1.0", "parameters")
 OFFLOADING: Final = ("torch", "fsdp2")
-DIVIDING: Final = ("torch", "fsdp2")
 MAX_CPU_PROCESSES: Final = 64
 KINDS: Final = ("pretrain", "sft")
 # Engine options that change what runs, with the values that this executor runs.
@@ -108,55 +106,10 @@ def _data(order: RunOrder) -> list[Violation]:
 
 def _axes(order: RunOrder) -> list[Violation]:
     strategy = order.strategy
-    found = [*_context_axis(order), *_expert_axes(order)]
+    found = [*context_violations(order), *expert_violations(order)]
     if len({name for text in strategy.stage_groups for name in text.split(SHARED)}) > 1:
         detail = "stages on different device groups are not run yet by this executor"
         found.append(Violation("run_stage_groups", detail, ("one device group",)))
-    return found
-
-
-def _context_axis(order: RunOrder) -> list[Violation]:
-    """Keys that travel meet queries in an attention of this executor, which keeps no scores and draws no dropout."""
-    strategy, engine = order.strategy, order.situation.engine.options
-    if strategy.cp == 1:
-        return []
-    name = order.situation.job.engine
-    if name not in DIVIDING:
-        detail = f"cp {strategy.cp} is not run under engine {name}"
-        return [Violation("run_cp", detail, tuple(f"--engine {each}" for each in DIVIDING))]
-    if strategy.cp_kind == ULYSSES:
-        return []
-    found = []
-    if engine.attention == "unfused":
-        detail = f"engine.attention=unfused is not run with cp_kind={strategy.cp_kind}, which keeps no scores"
-        found.append(Violation("run_cp_unfused", detail, ("--set engine.attention=flash", "cp_kind=ulysses")))
-    dropout = engine.dropout if order.options.dropout is None else order.options.dropout
-    if dropout and any(getattr(op, "dropout", False) for op in _attentions(order)):
-        detail = f"dropout of attention scores is not run with cp_kind={strategy.cp_kind}"
-        found.append(Violation("run_cp_dropout", detail, ("--set engine.dropout=false", "cp_kind=ulysses")))
-    return found
-
-
-def _attentions(order: RunOrder) -> Iterator[Attention]:
-    for kind in order.situation.model.kinds.values():
-        yield from (operator for operator in kind.operators if isinstance(operator, Attention))
-
-
-def _expert_axes(order: RunOrder) -> list[Violation]:
-    """Experts are divided by the engines that reduce their gradients apart; tensor-parallel ranks share the tokens."""
-    strategy, job = order.strategy, order.situation.job
-    if not order.situation.model.is_moe:
-        return []
-    found = []
-    if strategy.ep * strategy.etp > 1 and job.engine not in DIVIDING:
-        detail = f"ep {strategy.ep} and etp {strategy.etp} are not run under engine {job.engine}, which copies experts"
-        found.append(Violation("run_ep", detail, tuple(f"--engine {name}" for name in DIVIDING)))
-    positions = job.seq_len // strategy.cp
-    if positions % strategy.tp:
-        detail = f"tp {strategy.tp} ranks route {positions} positions between them, which {strategy.tp} does not divide"
-        found.append(
-            Violation("run_moe_positions", detail, (f"a sequence length divisible by {strategy.tp}",))
-        )
     return found
 
 
@@ -193,7 +146,6 @@ def _options(order: RunOrder) -> list[Violation]:
             nearest = tuple(f"--set engine.{key}={_text(each)}" for each in honoured)
             found.append(Violation(f"run_{key}", detail, nearest))
     job = order.situation.job
-    found += _exchange(order)
     if job.options.trainable != "all":
         detail = (
             f"job.trainable={job.options.trainable:.80} is not run by this executor, which trains everything"
@@ -205,21 +157,6 @@ def _options(order: RunOrder) -> list[Violation]:
     if job.options.train_mtp:
         detail = "job.train_mtp=true is not run yet by this executor"
         found.append(Violation("run_train_mtp", detail, ("--set job.train_mtp=false",)))
-    return found
-
-
-def _exchange(order: RunOrder) -> list[Violation]:
-    """Every copy of a token travels by itself in the compute dtype."""
-    if not order.situation.model.is_moe or order.strategy.ep == 1:
-        return []
-    options = order.situation.job.options
-    found = []
-    if options.moe_dispatcher != "alltoall":
-        detail = f"job.moe_dispatcher={options.moe_dispatcher} is not run by this executor"
-        found.append(Violation("run_moe_dispatcher", detail, ("--set job.moe_dispatcher=alltoall",)))
-    if options.moe_dispatch_dtype != "bf16":
-        detail = f"job.moe_dispatch_dtype={options.moe_dispatch_dtype} is not run: copies travel as computed"
-        found.append(Violation("run_moe_dispatch_dtype", detail, ("--set job.moe_dispatch_dtype=bf16",)))
     return found
 
 
