@@ -3,6 +3,7 @@
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
@@ -23,6 +24,7 @@ from api.routes import catalog, checks, evaluations, events, health, plans, ques
 from api.schemas import ProblemBody
 from api.settings import Settings
 from api.store import Database
+from api.store.moves import State
 from api.store.plans import Plans
 from api.store.watch import Watch
 from api.work import Work
@@ -50,6 +52,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.watch = Watch(app.state.database)
     cores = threading.BoundedSemaphore(settings.num_searches)
     app.state.jobs = Jobs(settings, app.state.database, app.state.watch.tell, cores)
+    _watch_jobs(app.state.metrics, app.state.jobs)
     app.state.work = Work(settings)
     app.state.asking = Asking(settings, cores)
     app.state.accuracy = Accuracy(app.state.asking)
@@ -83,6 +86,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.watch.close()
     await run_in_threadpool(jobs.stop)
     app.state.database.close()
+
+
+def _watch_jobs(metrics: Metrics, jobs: Jobs) -> None:
+    metrics.watch("searches", "Searches of this server at work.", lambda: jobs.num_tasks)
+    for state in (State.QUEUED, State.RUNNING):
+        metrics.watch(f"plans_{state}", f"Plans of all servers that are {state}.", partial(jobs.count, state))
 
 
 async def _on_validation_error(request: Request, error: Exception) -> Response:

@@ -13,13 +13,15 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from api.errors import Problem
 from api.jobs.lease import AdvisoryLease, FileLease, lease_of
 from api.jobs.queue import JobQueue, QueueSettings
 from api.jobs.rescue import Rescue
 from api.jobs.solve import Solver, Task
 from api.settings import Settings
 from api.store import Database
-from api.store.plan_jobs import PlanJobs, job_id
+from api.store.moves import State
+from api.store.plan_jobs import PlanJobs, count, job_id
 from api.store.retention import forget_old
 from cost_models.errors import BadInput
 
@@ -123,6 +125,13 @@ class Jobs:
             task.stop.set()
         elif self._executor is not None:
             self._executor.queue.cancel([job_id(plan_id, job_number)])
+
+    def count(self, state: State) -> int:
+        """Plans of the whole database in a state; none while it cannot be asked."""
+        try:
+            return count(self._database, state)
+        except (SQLAlchemyError, Problem):
+            return 0
 
     def drain(self, grace_s: float) -> None:
         """Take no more plans, let running ones end within `grace_s` seconds, and give the rest back."""

@@ -89,17 +89,15 @@ class AdvisoryLease:
 
     def hold(self) -> None:
         """Take the lock; raises RuntimeError where another process has it."""
-        session = self._database.engine.raw_connection()
-        session.detach()  # never back into the pool
-        driver = session.driver_connection
-        if driver is None:
-            raise RuntimeError("the database gave no connection")
-        driver.rollback()
-        driver.autocommit = True
+        pooled = self._database.engine.raw_connection()
+        session: Any = pooled.dbapi_connection
+        pooled.detach()  # never back into the pool
+        session.rollback()
+        session.autocommit = True
         for setting in _KEEPALIVES:
-            driver.execute(f"SET {setting}")
+            session.execute(f"SET {setting}")
         self._session = session
-        if not driver.execute("SELECT pg_try_advisory_lock(%s)", (self._key,)).fetchone()[0]:
+        if not session.execute("SELECT pg_try_advisory_lock(%s)", (self._key,)).fetchone()[0]:
             self.release()
             raise RuntimeError("the lease is held by another process")
 
@@ -108,7 +106,7 @@ class AdvisoryLease:
         if self._session is None:
             return False
         try:
-            self._session.driver_connection.execute("SELECT 1")
+            self._session.execute("SELECT 1")
         except self._database.engine.dialect.loaded_dbapi.Error:
             return False
         return True

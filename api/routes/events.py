@@ -7,7 +7,7 @@ from fastapi import APIRouter, Header, Path, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from api.deps import PlansDep, WatchDep
+from api.deps import CallerDep, PlansDep, WatchDep
 from api.errors import Problem
 from api.routes.plans import NOT_FOUND, found_plan
 from api.store.changes import Event
@@ -32,11 +32,12 @@ async def read_events(
     plan_id: Annotated[str, Path(max_length=100)],
     plans: PlansDep,
     watch: WatchDep,
+    caller: CallerDep,
     last_event_id: Annotated[str | None, Header(max_length=20)] = None,
 ) -> Response:
     """Kinds `state`, `progress`, `incumbent`, `end`; ids rise; `Last-Event-ID` continues after an event."""
     after = _number(last_event_id)
-    row = await found_plan(plans, plan_id)
+    row = await found_plan(plans, plan_id, caller)
     if row.ended_at is not None and after >= row.last_event:
         return Response(status_code=204)
     return StreamingResponse(stream(watch, plan_id, after), 200, _HEADERS, "text/event-stream")

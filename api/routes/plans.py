@@ -9,8 +9,9 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from api.deps import DatabaseDep, JobsDep, PlansDep, WatchDep
+from api.deps import CallerDep, DatabaseDep, JobsDep, PlansDep, WatchDep
 from api.errors import Fault, Problem
+from api.keys import KEYLESS, Caller
 from api.schemas import PlanBody, PlanPatch, PlansBody, ProblemBody
 from api.settings import Settings
 from api.store.changes import PlanRow
@@ -85,6 +86,7 @@ async def create_plan(
 @router.get("", response_model=PlansBody)
 async def list_plans(  # noqa: PLR0913, PLR0917 - one parameter a filter
     database: DatabaseDep,
+    caller: CallerDep,
     name: Text = None,
     tag: Text = None,
     model: Text = None,
@@ -93,8 +95,8 @@ async def list_plans(  # noqa: PLR0913, PLR0917 - one parameter a filter
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
     cursor: Annotated[str | None, Query(max_length=400)] = None,
 ) -> Response:
-    """Plans that match every filter, newest first."""
-    wanted = Filter(name, tag, model, cluster, state)
+    """Plans that the caller may see and that match every filter, newest first."""
+    wanted = Filter(name, tag, model, cluster, state, caller.peers)
     page, next_cursor = await run_in_threadpool(find, database, wanted, limit, cursor)
     items = b", ".join(body_of(row) for row in page)
     after = b"null" if next_cursor is None else f'"{next_cursor}"'.encode("ascii")
@@ -109,10 +111,11 @@ async def list_plans(  # noqa: PLR0913, PLR0917 - one parameter a filter
 async def read_plan(
     plan_id: PlanId,
     plans: PlansDep,
+    caller: CallerDep,
     if_none_match: Annotated[str | None, Header(max_length=2000)] = None,
 ) -> Response:
     """A plan, with its progress while it is searched; the same object is a plan file."""
-    row = await found_plan(plans, plan_id)
+    row = await found_plan(plans, plan_id, caller)
     tags = {tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")}
     if etag_of(row) in tags or "*" in tags:
         return Response(status_code=304, headers={"ETag": etag_of(row)})
@@ -133,12 +136,13 @@ async def rename_plan(
     patch: PlanPatch,
     plans: PlansDep,
     watch: WatchDep,
+    caller: CallerDep,
     if_match: Annotated[str | None, Header(max_length=200)] = None,
 ) -> Response:
     """Change name and tags; `If-Match` carries the ETag of what was read (`*` for any)."""
     if if_match is None:
         raise Problem(428, "precondition_required", "send If-Match with the plan's ETag")
-    row = await found_plan(plans, plan_id)
+    row = await found_plan(plans, plan_id, caller)
     revision = None if if_match.strip() == "*" else row.revision
     if revision is not None and etag_of(row) != if_match.strip():
         raise Problem(412, "precondition_failed", "the plan has changed; read it again for its ETag")
@@ -160,8 +164,11 @@ async def rename_plan(
         **CONFLICT,
     },
 )
-async def cancel_plan(plan_id: PlanId, plans: PlansDep, jobs: JobsDep, watch: WatchDep) -> Response:
+async def cancel_plan(
+    plan_id: PlanId, plans: PlansDep, jobs: JobsDep, watch: WatchDep, caller: CallerDep
+) -> Response:
     """Cancel a queued or running plan; its search process ends within a second."""
+    await found_plan(plans, plan_id, caller)
     row, is_new = await run_in_threadpool(plans.cancel, plan_id)
     if is_new:
         await run_in_threadpool(jobs.cancel, row.id, row.job_number)
@@ -170,17 +177,18 @@ async def cancel_plan(plan_id: PlanId, plans: PlansDep, jobs: JobsDep, watch: Wa
 
 
 @router.delete("/{plan_id}", status_code=204, responses={**NOT_FOUND, **CONFLICT})
-async def delete_plan(plan_id: PlanId, plans: PlansDep, watch: WatchDep) -> Response:
+async def delete_plan(plan_id: PlanId, plans: PlansDep, watch: WatchDep, caller: CallerDep) -> Response:
     """Forget a plan that has ended and has no runs."""
+    await found_plan(plans, plan_id, caller)
     await run_in_threadpool(plans.delete, plan_id)
     watch.tell()
     return Response(status_code=204)
 
 
-async def found_plan(plans: Plans, plan_id: str) -> PlanRow:
-    """A plan by its id; raises Problem 404."""
+async def found_plan(plans: Plans, plan_id: str, caller: Caller = KEYLESS) -> PlanRow:
+    """A plan by its id, where the caller may see it; raises Problem 404."""
     row = await run_in_threadpool(plans.get, plan_id)
-    if row is None:
+    if row is None or not caller.sees(row.key_id):
         raise Problem(404, "not_found", "no such plan; it may have been forgotten, so plan again")
     return row
 

@@ -5,7 +5,7 @@ executor owns the plan, so a server that was given up for dead can no longer tou
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, delete, insert, or_, select
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select
 
 from api.store.changes import INCUMBENT, PROGRESS, PlanRow, change, dump, move
 from api.store.database import Database
@@ -31,6 +31,13 @@ _GAVE_UP: Final = {
 def job_id(plan_id: str, job_number: int) -> str:
     """The name of a plan's entry in the queue; a new one for every time it is queued."""
     return f"{plan_id}-{job_number}"
+
+
+def count(database: Database, state: State) -> int:
+    """Plans in a state."""
+    with database.read() as connection:
+        query = select(func.count()).select_from(plans).where(plans.c.state == state.value)
+        return connection.scalar(query) or 0
 
 
 def entry_of(name: str) -> Entry:

@@ -25,6 +25,8 @@ class Filter:
     model: str | None = None
     cluster: str | None = None
     state: str | None = None
+    key_ids: frozenset[str] | None = None
+    """Keys whose plans are listed."""
 
 
 def find(
@@ -46,6 +48,8 @@ def _conditions(wanted: Filter) -> list[ColumnElement[bool]]:
     where: list[ColumnElement[bool]] = [
         plans.c[key] == value for key, value in given.items() if value is not None
     ]
+    if wanted.key_ids is not None:
+        where.append(plans.c.key_id.in_(wanted.key_ids))
     if wanted.tag is not None:
         where.append(plans.c.id.in_(select(plan_tags.c.plan_id).where(plan_tags.c.tag == wanted.tag)))
     return where

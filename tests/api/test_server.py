@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -14,15 +15,15 @@ PROGRAM = "from api.server import main; main()"
 START_S = 30.0
 
 
-def run_server(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run_server(data_dir: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Start a server that is expected to refuse."""
-    command = [sys.executable, "-c", PROGRAM, *arguments]
+    command = [sys.executable, "-c", PROGRAM, "--data-dir", str(data_dir), *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "planner.example"])
-def test_another_address_without_keys_is_refused(host: str) -> None:
-    answer = run_server("--host", host)
+def test_another_address_without_keys_is_refused(host: str, tmp_path: Path) -> None:
+    answer = run_server(tmp_path / "none", "--host", host)
     assert answer.returncode == 2
     assert answer.stdout == ""
     assert "--key-file" in answer.stderr
@@ -30,7 +31,7 @@ def test_another_address_without_keys_is_refused(host: str) -> None:
 
 
 def test_a_useless_key_file_is_refused(tmp_path: Path) -> None:
-    answer = run_server("--host", "0.0.0.0", "--key-file", str(tmp_path / "none"))
+    answer = run_server(tmp_path, "--host", "0.0.0.0", "--key-file", str(tmp_path / "none"))
     assert answer.returncode == 2
     assert "cannot be read" in answer.stderr
 
@@ -44,9 +45,9 @@ def test_without_the_web_framework_it_says_what_to_install() -> None:
     assert "[server]" in answer.stderr
 
 
-def test_it_serves_on_loopback_and_stops_when_told() -> None:
+def test_it_serves_on_loopback_and_stops_when_told(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "--port", "0"],
+        [sys.executable, "-c", PROGRAM, "--port", "0", "--data-dir", str(tmp_path)],
         cwd=ROOT,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
         stderr=subprocess.PIPE,
@@ -56,9 +57,23 @@ def test_it_serves_on_loopback_and_stops_when_told() -> None:
         url = first_url(process)
         with urllib.request.urlopen(f"{url}/healthz", timeout=10) as answer:
             assert answer.status == 200
-    finally:
+        while status_of(f"{url}/readyz") != 200:  # 503 while it makes its database
+            time.sleep(0.05)
         process.terminate()
         process.communicate(timeout=30)
+        assert process.returncode == 0
+        assert not list((tmp_path / "leases").iterdir())  # it left in order
+    finally:
+        process.kill()
+
+
+def status_of(url: str) -> int:
+    """The status of an answer."""
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
 
 
 def first_url(process: "subprocess.Popen[str]") -> str:
@@ -67,6 +82,6 @@ def first_url(process: "subprocess.Popen[str]") -> str:
     deadline = time.monotonic() + START_S
     for line in process.stderr:
         if "running on " in line:
-            return line.split("running on ")[1].split()[0]
+            return line.split("running on ")[1].split()[0].strip('",')
         assert time.monotonic() < deadline
     raise AssertionError("the server ended")

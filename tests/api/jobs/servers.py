@@ -1,0 +1,125 @@
+"""Real servers as processes, to be asked over HTTP, told to stop, and killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+FAKE_WORKER = Path(__file__).parents[1] / "fake_worker.py"
+ROOT = Path(__file__).resolve().parents[3]
+PROGRAM = """
+import json, sys
+from api.server import serve
+from api.settings import Settings
+given = json.loads(sys.argv[1])
+serve(Settings(**{**given, "worker_command": tuple(given["worker_command"])}))
+"""
+START_S = 60.0
+NO_ANSWER = 0
+
+
+class Server:
+    """One `planner-server`; its workers carry `tag` on their command line."""
+
+    def __init__(self, tag: str, fake: str = "", **settings: Any) -> None:
+        self.tag = tag
+        program = ["-S", str(FAKE_WORKER), fake] if fake else ["-P", "-m", "planner.worker"]
+        worker = [sys.executable, "-X", f"tag={tag}", *program]
+        given = {"port": 0, "starts_jobs": True, "worker_command": worker, "drain_s": 0.3, **settings}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, json.dumps(given, default=str)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"},
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        )
+        self.url = self._url()
+        self._log = self.process.stderr
+
+    def _url(self) -> str:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            message = json.loads(line)["message"] if line.startswith("{") else line
+            if "running on " in message:
+                os.set_blocking(self.process.stderr.fileno(), False)
+                return str(message.split("running on ")[1].split()[0])
+        raise AssertionError("the server ended")
+
+    def log(self) -> str:
+        """What it wrote since the last call."""
+        assert self.process.stderr is not None
+        return self.process.stderr.read() or ""
+
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+        """Status and value of an answer; status 0 where none came."""
+        data = None if body is None else json.dumps(body).encode()
+        sent = {"Content-Type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
+        request = urllib.request.Request(self.url + path, data, sent, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read() or b"null")
+        except (OSError, ValueError):
+            return NO_ANSWER, None
+
+    def until_ready(self) -> "Server":
+        """Wait until it takes plans."""
+        deadline = time.monotonic() + START_S
+        while self.ask("GET", "/readyz")[0] != 200:
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.05)
+        return self
+
+    def workers(self) -> list[psutil.Process]:
+        """Its search processes that live."""
+        try:
+            return [
+                child for child in psutil.Process(self.process.pid).children() if is_worker(child, self.tag)
+            ]
+        except psutil.Error:
+            return []
+
+    def kill(self) -> None:
+        """Kill it without a word."""
+        self.process.kill()
+        self._gone()
+
+    def tell_to_stop(self) -> None:
+        """Ask it to stop in order; returns at once."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def stop(self) -> int:
+        """Stop it in order and wait; its exit status."""
+        self.tell_to_stop()
+        try:
+            return self.process.wait(60)
+        finally:
+            self.kill()
+
+    def _gone(self) -> None:
+        self.process.wait()
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+
+
+def is_worker(process: psutil.Process, tag: str) -> bool:
+    """Whether a process is a search of the servers with a tag."""
+    try:
+        return f"tag={tag}" in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def all_workers(tag: str) -> list[int]:
+    """Every search process of a tag on this machine, whoever started it."""
+    return [process.pid for process in psutil.process_iter() if is_worker(process, tag)]
