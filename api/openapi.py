@@ -91,8 +91,8 @@ def _describe_answers(path: str, method: str, operation: dict[str, Any]) -> None
             answers.pop(status, None)
     if method == "get" and not operation.get("parameters"):
         answers.pop("422", None)
-    for status in _more(path, has_body):
-        answers.setdefault(str(status), {"description": TEXTS[status]})
+    for number in _more(path, has_body):
+        answers.setdefault(str(number), {"description": TEXTS[number]})
     for status, answer in answers.items():
         answer.setdefault("headers", {})["X-Request-Id"] = {
             "schema": {"type": "string"},

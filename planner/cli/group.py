@@ -28,6 +28,7 @@ COMMANDS = (
     "export",
     "run",
     "checkpoint",
+    "plans",
     "inspect",
     "catalog",
     "validate",

@@ -12,7 +12,8 @@ from planner.cli.inputs import read_json, read_text
 from planner.cli.jobs_file import JobsFile, jobs_of, refusal_of
 from planner.cli.options import json_option, progress_option, request_options, stacked, strategy_option
 from planner.cli.question import Question, question_from_options, question_of_document
-from planner.cli.settings_file import SETTINGS_OPTIONS, asked
+from planner.cli.remote import SERVER_OPTIONS, asking, server_of, source_body
+from planner.cli.settings_file import SETTINGS_OPTIONS, Asked, asked
 from planner.cli.types import Number, OneOf
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ _GATE = (
 @strategy_option
 @stacked(SETTINGS_OPTIONS)
 @stacked(_GATE)
+@stacked(SERVER_OPTIONS)
 @json_option
 @progress_option
 def command(**given: Any) -> Answer:
@@ -66,6 +68,8 @@ def command(**given: Any) -> Answer:
     document = read_document(given["source"]) if given["source"] else None
     listed = jobs_of(document) if document else None
     if listed is not None:
+        if server_of(given) is not None:
+            raise BadInput("a list of jobs is checked here; leave --server out, or give one job")
         return _many(listed, given, baseline)
     return _one(question_of_document(document) if document else Question(), given, baseline)
 
@@ -74,19 +78,43 @@ def _one(base: Question, given: Mapping[str, Any], baseline: Mapping[str, Any] |
     """The answer for one strategy; options win over `base`."""
     ask = asked(question_from_options(given).over(base), given)
 
-    from planner.checking import check
-    from planner.gate import NamedCheck, baseline_of
-
     subject = given["source"] or given.get("settings_file") or "planner check"
-    before, notes = baseline_of(baseline, subject)
-    report = check(ask.situation, ask.strategy, _limits(given, {}), before)
-    checks = (NamedCheck(subject, report, notes=notes),)
+    checked = _remotely if server_of(given) is not None else _checked
+    checks = (checked(ask, given, subject, baseline),)
+    report = checks[0].report
+    if report is None:
+        raise BadInput(checks[0].refusal)
     return Answer(
         report.to_json() | ask.to_json() | {"warnings": list(checks[0].warnings)},
         lambda: _show(checks, given, subject),
         given["as_json"],
         YES if report.passed else NO,
     )
+
+
+def _checked(
+    ask: Asked, given: Mapping[str, Any], subject: str, baseline: Mapping[str, Any] | None
+) -> "NamedCheck":
+    """One strategy, checked here."""
+    from planner.checking import check
+    from planner.gate import NamedCheck, baseline_of
+
+    before, notes = baseline_of(baseline, subject)
+    return NamedCheck(subject, check(ask.situation, ask.strategy, _limits(given, {}), before), notes=notes)
+
+
+def _remotely(
+    ask: Asked, given: Mapping[str, Any], subject: str, baseline: Mapping[str, Any] | None
+) -> "NamedCheck":
+    """One strategy, checked by a server; its notes are among its warnings."""
+    from planner.answered import check_report
+    from planner.gate import NamedCheck
+
+    stated = {key: given[key] for key in LIMITS if given[key] is not None}
+    more = {"fail_at_risk": given["fail_at_risk"], "baseline": baseline, "subject": subject[:200]}
+    with asking(given) as client:
+        found = client.check(source_body(ask.situation, ask.strategy) | stated | more)
+    return NamedCheck(subject, check_report(ask.situation, found))
 
 
 def _many(listed: JobsFile, given: Mapping[str, Any], baseline: Mapping[str, Any] | None) -> Answer:

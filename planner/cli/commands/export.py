@@ -1,5 +1,6 @@
 """`planner export`: a plan as the settings of a training framework."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -7,7 +8,7 @@ import click
 
 from cost_models.errors import BadInput
 from planner.cli.answer import YES, Answer
-from planner.cli.document import read_document
+from planner.cli.document import Document, read_document
 from planner.cli.options import json_option, progress_option, request_options, stacked, strategy_option
 from planner.cli.question import (
     Question,
@@ -16,6 +17,7 @@ from planner.cli.question import (
     situation_of,
     strategy_of,
 )
+from planner.cli.remote import SERVER_OPTIONS, asking, export_of, server_of, source_body
 
 if TYPE_CHECKING:
     from planner.formats.export import Export
@@ -35,6 +37,7 @@ _EXPORT = (
 @request_options
 @strategy_option
 @stacked(_EXPORT)
+@stacked(SERVER_OPTIONS)
 @json_option
 @progress_option
 def command(**given: Any) -> Answer:
@@ -51,14 +54,10 @@ def command(**given: Any) -> Answer:
             "no plan given; give a plan file, or --model, --cluster, --global-batch and --strategy"
         )
 
-    from planner.evaluation import evaluate
-    from planner.formats.export import PlannedRun
-    from planner.formats.registry import write_settings
-
-    situation = situation_of(question)
-    prediction = evaluate(situation, strategy_of(question))
-    run = PlannedRun(situation, prediction.strategy, document.plan_id if document else "")
-    export = write_settings(run, given["target"])
+    plan_id = document.plan_id if document else ""
+    export = (
+        _made(question, given, plan_id) if server_of(given) is None else _remotely(question, given, document)
+    )
     written = export.write(Path(given["output"])) if given["output"] else ()
     payload = export.to_json() | {"written": [str(path) for path in written]}
 
@@ -66,6 +65,30 @@ def command(**given: Any) -> Answer:
         _show(export, written)
 
     return Answer(payload, show, given["as_json"], YES)
+
+
+def _made(question: Question, given: Mapping[str, Any], plan_id: str) -> "Export":
+    """The files, written here."""
+    from planner.evaluation import evaluate
+    from planner.formats.export import PlannedRun
+    from planner.formats.registry import write_settings
+
+    situation = situation_of(question)
+    prediction = evaluate(situation, strategy_of(question))
+    return write_settings(PlannedRun(situation, prediction.strategy, plan_id), given["target"])
+
+
+def _remotely(question: Question, given: Mapping[str, Any], document: Document | None) -> "Export":
+    """The files of a server; a plan file is sent whole where no option changes it, so that they name the plan."""
+    stated = question_from_options(given)
+    is_whole = document is not None and document.is_plan and stated == Question()
+    body = (
+        {"plan": document.values}
+        if document is not None and is_whole
+        else source_body(situation_of(question), strategy_of(question))
+    )
+    with asking(given) as client:
+        return export_of(client.export(body | {"format": given["target"]}))
 
 
 def _show(export: "Export", written: tuple[Path, ...]) -> None:

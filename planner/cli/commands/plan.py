@@ -12,6 +12,7 @@ from planner.cli.answer import NO, YES, Answer
 from planner.cli.options import json_option, progress_option, request_options, stacked
 from planner.cli.plan_again import plan_again
 from planner.cli.question import question_from_options, situation_of, validated
+from planner.cli.remote import SERVER_OPTIONS, server_of
 from planner.cli.reporting import Recorder, report_option, report_path
 from planner.cli.run_options import run_options, run_values
 from planner.cli.types import KeyValue, Number, OneOf, WholeNumber
@@ -84,6 +85,7 @@ _FRONT = (
 @run_options
 @stacked(_FRONT)
 @stacked(_AGAIN)
+@stacked(SERVER_OPTIONS)
 @report_option
 @json_option
 @progress_option
@@ -97,6 +99,10 @@ def command(**given: Any) -> Answer:
     search = _search_of(given)
     output = output_path(given["output"])
     folder, page = _folder(given["plans"], search), report_path(given["report"])
+    if server_of(given) is not None:
+        from planner.cli.plan_remotely import plan_remotely
+
+        return plan_remotely(given, search, output, page)
     if given["from_plan"] is not None:
         return plan_again(given, search, output, page)
     if given["checkpoint"] is not None:
