@@ -20,7 +20,9 @@ from api.jobs import Jobs
 from api.keyring import KeyRing
 from api.metrics import Metrics
 from api.openapi import describe
-from api.routes import catalog, checks, evaluations, events, health, plans, questions
+from api.routes import catalog, checks, evaluations, events, health, plans, questions, runs
+from api.runs.keeper import Keeper
+from api.runs.store import Runs
 from api.schemas import ProblemBody
 from api.settings import Settings
 from api.store import Database
@@ -56,7 +58,9 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.work = Work(settings)
     app.state.asking = Asking(settings, cores)
     app.state.accuracy = Accuracy(app.state.asking)
-    for module in (plans, events, evaluations, checks, questions, catalog):
+    known = Runs(app.state.database, settings.max_queued_runs)
+    app.state.keeper = Keeper(settings, known, app.state.database.data_dir)
+    for module in (plans, events, runs, evaluations, checks, questions, catalog):
         app.include_router(module.router, responses=RESPONSES)
     app.include_router(health.router)
     app.include_router(page.files_router)
@@ -82,7 +86,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     jobs: Jobs = app.state.jobs
     if app.state.settings.starts_jobs:
         jobs.start_soon()
+    if app.state.settings.allow_runs:
+        app.state.keeper.start()
     yield
+    await run_in_threadpool(app.state.keeper.stop)
     app.state.watch.close()
     await run_in_threadpool(jobs.stop)
     app.state.database.close()

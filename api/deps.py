@@ -7,6 +7,7 @@ from fastapi import Depends, Request
 from api.asking import Accuracy, Asking
 from api.jobs import Jobs
 from api.keys import Caller
+from api.runs.keeper import Keeper
 from api.settings import Settings
 from api.store import Database
 from api.store.plans import Plans
@@ -62,6 +63,12 @@ def get_accuracy(request: Request) -> Accuracy:
     return accuracy
 
 
+def get_keeper(request: Request) -> Keeper:
+    """Who looks after the runs of this server; its calls block."""
+    keeper: Keeper = request.app.state.keeper
+    return keeper
+
+
 def get_caller(request: Request) -> Caller:
     """Who asks."""
     caller: Caller = request.scope["state"]["caller"]
@@ -77,4 +84,5 @@ WatchDep = Annotated[Watch, Depends(get_watch)]
 WorkDep = Annotated[Work, Depends(get_work)]
 AskingDep = Annotated[Asking, Depends(get_asking)]
 AccuracyDep = Annotated[Accuracy, Depends(get_accuracy)]
+KeeperDep = Annotated[Keeper, Depends(get_keeper)]
 CallerDep = Annotated[Caller, Depends(get_caller)]

@@ -49,6 +49,24 @@ class Settings(Frozen):
     max_waiting: Annotated[int, Field(ge=0)] = 16
     max_per_key: Annotated[int, Field(ge=1)] = 64
     """Requests of one key that compute or change something at once."""
+    allow_runs: bool = False
+    """Whether plans may be run; everything below is of no use without."""
+    run_roots: tuple[Path, ...] = ()
+    """Folders whose models and data runs may read."""
+    run_factories: tuple[str, ...] = ()
+    """Functions (`package.module:function`) that runs may call for a model or for data."""
+    run_launch: tuple[str, ...] = ()
+    """What launchers are told, as `slurm.partition=gpu` or `kubernetes.image=NAME`."""
+    run_command: tuple[str, ...] = (sys.executable, "-P", "-c", "from planner.cli import main; main()")
+    run_grace_s: Annotated[float, Field(ge=0, le=20)] = 15.0
+    """How long a run that is cancelled may take to end before its processes are killed."""
+    max_local_runs: Annotated[int, Field(ge=0)] = 1
+    """Runs on one host at once; they share its devices."""
+    max_runs: Annotated[int, Field(ge=0)] = 32
+    """Runs through other launchers at once."""
+    max_queued_runs: Annotated[int, Field(ge=0)] = 100
+    host_lost_s: Annotated[float, Field(gt=0)] = 600.0
+    """A host that gives no sign of life for so long has lost its local runs."""
 
     @property
     def worker_address_bytes(self) -> int:

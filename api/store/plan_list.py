@@ -1,14 +1,12 @@
 """Lists of plans: filters, newest first, page by page. A cursor names the last plan of a page."""
 
-import base64
-import binascii
 from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import ColumnElement, select, tuple_
 
-from api.errors import Fault, Problem
 from api.store.changes import PlanRow
+from api.store.cursor import cursor_of, position_of
 from api.store.database import Database
 from api.store.tables import plan_tags, plans
 
@@ -35,12 +33,12 @@ def find(
     """A page of plans and the cursor of the next page, None after the last."""
     where = _conditions(wanted)
     if cursor is not None:
-        where.append(tuple_(plans.c.created_at, plans.c.id) < tuple_(*_position(cursor)))
+        where.append(tuple_(plans.c.created_at, plans.c.id) < tuple_(*position_of(cursor)))
     query = select(plans).where(*where).order_by(plans.c.created_at.desc(), plans.c.id.desc())
     with database.read() as connection:
         rows = list(connection.execute(query.limit(limit + 1)))
     page = rows[:limit]
-    return page, _cursor(page[-1]) if len(rows) > limit else None
+    return page, cursor_of(page[-1].created_at, page[-1].id) if len(rows) > limit else None
 
 
 def _conditions(wanted: Filter) -> list[ColumnElement[bool]]:
@@ -53,20 +51,3 @@ def _conditions(wanted: Filter) -> list[ColumnElement[bool]]:
     if wanted.tag is not None:
         where.append(plans.c.id.in_(select(plan_tags.c.plan_id).where(plan_tags.c.tag == wanted.tag)))
     return where
-
-
-def _cursor(row: PlanRow) -> str:
-    return base64.urlsafe_b64encode(f"{row.created_at} {row.id}".encode("ascii")).decode("ascii").rstrip("=")
-
-
-def _position(cursor: str) -> tuple[str, str]:
-    """The time and id in a cursor; raises Problem 422."""
-    try:
-        padded = cursor + "=" * (-len(cursor) % 4)
-        created_at, plan_id = (
-            base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii").split(" ")
-        )
-    except (binascii.Error, ValueError):
-        detail = "the cursor is none of this server's; take next_cursor of the page before"
-        raise Problem(422, "invalid_request", detail, [Fault("/cursor", "invalid_request", detail)]) from None
-    return created_at, plan_id

@@ -23,6 +23,7 @@ from planner.validation.frameworks import (
     precision_of_run,
 )
 from planner.validation.models import model_of
+from planner.validation.orders import ORDER, order_of_run
 from planner.validation.programs import is_program
 from planner.validation.rows import Run, Unusable
 
@@ -77,6 +78,8 @@ class Case:
 def case_of(run: Run) -> Case:
     """The case of a run; raises Unusable with the reason where there is none."""
     try:
+        if run.text(ORDER):
+            return _case_of_order(run)
         return _case(run) if run.arguments is None else _case_of_arguments(run, run.arguments)
     except BadInput as error:
         raise Unusable(str(error).replace("\n", "; ")) from error
@@ -84,6 +87,12 @@ def case_of(run: Run) -> Case:
         first = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(str(part) for part in first["loc"])
         raise Unusable(f"{key}: {first['msg']}") from error
+
+
+def _case_of_order(run: Run) -> Case:
+    """The case of a run of this project's own, whose row holds everything that it was given."""
+    situation, strategy = order_of_run(run)
+    return Case(run, situation, strategy, (), "")
 
 
 def _case(stated: Run) -> Case:

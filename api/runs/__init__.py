@@ -1,0 +1,1 @@
+"""Runs of plans: each under a supervisor process of its own that outlives the server and is taken up again by it."""
