@@ -19,19 +19,18 @@ export function accuracyCard() {
 function shown(report) {
   const rows = report.rows.filter((row) => row.measured_step_s > 0 && row.predicted_step_s > 0);
   const { summary } = report, within = (limit) => rows.filter((row) => Math.abs(row.step_error) <= limit).length / Math.max(rows.length, 1);
-  const head = ["Source", { text: "Runs", right: true }, { text: "Step, median error", right: true }, { text: "Step, mean error", right: true }, { text: "Memory, mean error", right: true }];
-  const sources = Object.entries(report.by_source).map(([name, found]) => [name, ...["rows", "step_median_ape", "step_mape", "memory_mape"].map((key) => figure(found, key))]);
+  const head = ["Source", { text: "Runs", right: true }, { text: "Step, median error", right: true }, { text: "Step, mean error", right: true }, { text: "Memory, mean error", right: true }, { text: "Inside the 90 % interval", right: true }];
+  const sources = Object.entries(report.by_source).map(([name, found]) => [name, ...["n", "step_median_ape", "step_mape", "memory_mape", "within_interval"].map((key) => figure(found[key], key))]);
   return el(
     "div", { class: "stack" }, el("p", {}, `${whole(rows.length)} runs with step times: half of the predictions are within ${percent(summary.step_median_ape ?? 0)}, ${percent(within(0.1), 0)} within 10 %.`),
     scatter(rows), numbers("Predicted and measured steps", ["Run", { text: "Measured", right: true }, { text: "Predicted", right: true }, { text: "Error", right: true }], rows.map((row) => [row.id, right(seconds(row.measured_step_s), row.measured_step_s), right(seconds(row.predicted_step_s), row.predicted_step_s), right(percent(row.step_error), row.step_error)])),
-    table("Errors by source", head, sources),
+    table("Errors by source", head, sources), el("p", { class: "small soft" }, "Constants were fitted on some of these runs; docs/accuracy.md says on which, and how far off sources are that no constant has seen."),
   );
 }
 
-function figure(found, key) {
-  const value = found[key] ?? (key === "rows" ? found.step_rows ?? found.runs : null);
+function figure(value, key) {
   if (value === null || value === undefined) return right("–");
-  return right(key === "rows" ? whole(value) : percent(value), value);
+  return right(key === "n" ? whole(value) : percent(value), value);
 }
 
 function scatter(rows) {

@@ -49,8 +49,7 @@ class App {
     try { view = await ask("POST", "/v1/views", { model, cluster, job, strategy }); } catch { return; }
     if (this.laid !== this.shown || !this.shown.stored) return;
     this.shown.views[0] = view;
-    const { timeline } = viewCards(view, null);
-    document.getElementById("timeline").replaceWith(timeline);
+    document.getElementById("timeline")?.replaceWith(viewCards(view, null).timeline);
   }
 
   async catalog() {
@@ -85,6 +84,7 @@ class App {
     fill(this.alert);
     fill(this.answer, progress);
     this.links();
+    window.scrollTo(0, 0);
     try {
       const first = await ask("POST", "/v1/plans", request, { headers: { Prefer: "wait=0" }, whole: true, signal });
       const plan = first.status === 202 ? await this.follow(first.value, progress, began, signal) : first.value;
@@ -132,7 +132,7 @@ class App {
     const cards = viewCards(views[index], index === 0 ? plan.result : null, index === 0 ? "The plan" : `Runner-up #${index + 1}`);
     const alternatives = alternativesCard(candidates, index, (other) => this.choose(other));
     if (this.laid !== this.shown) { this.lay(cards, alternatives); return; }
-    for (const [key, card] of Object.entries({ ...cards, alternatives })) document.getElementById(key).replaceWith(card);
+    for (const [key, card] of Object.entries({ ...cards, alternatives })) document.getElementById(key)?.replaceWith(card);
     document.querySelector(`[data-pick="${index}"]`)?.focus({ preventScroll: true });
   }
 

@@ -14,7 +14,7 @@ export function exportsCard(source, engine, plan) {
   const choice = select(FORMATS, OF_ENGINE[engine] ?? "megatron", { id: "export-format" });
   const show = () => write(source, choice.value, out);
   choice.addEventListener("change", show);
-  const buttons = el("div", { class: "row low" }, field("Framework", choice), el("button", { type: "button", id: "export", onclick: show }, "Show the settings"), el("button", { type: "button", onclick: () => save("plan.json", JSON.stringify(plan(), null, 1)) }, "Save plan.json"));
+  const buttons = el("div", { class: "row low" }, field("Framework", choice), el("button", { type: "button", id: "export-show", onclick: show }, "Show the settings"), el("button", { type: "button", onclick: () => save("plan.json", JSON.stringify(plan(), null, 1)) }, "Save plan.json"));
   return card("export", "Use it", "The same layout in the words of your framework, with a launch script; plan.json is what the planner's other commands read.", buttons, out);
 }
 

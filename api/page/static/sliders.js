@@ -30,11 +30,11 @@ function resized(cluster, devices) {
 }
 
 /** Values of a slider around the present one: halved and doubled, with what lies between in equal steps. */
-export function stops(present, unit, most) {
+export function stops(present, unit, most, works = () => true) {
   const found = new Set([present]);
   for (let value = unit; value <= Math.min(most, present * 16); value *= 2) found.add(value);
   for (let share = 0.25; share <= 3; share += 0.25) { const value = Math.round((present * share) / unit) * unit; if (value >= unit && value <= most) found.add(value); }
-  return [...found].sort((a, b) => a - b);
+  return [...found].filter((value) => value === present || works(value)).sort((a, b) => a - b);
 }
 
 /** The card; `candidates` are evaluations, `search(request)` starts a search with what the sliders say. */
@@ -42,11 +42,12 @@ export function slidersCard(request, question, candidates, search) {
   const base = { devices: question.devices, seq: request.job.seq_len ?? null, batch: request.job.global_batch };
   const state = { ...base }, out = el("div", { class: "stack", "aria-live": "polite" });
   const one = candidates[0].strategy, unit = Math.max(one.tp * one.cp * one.pp, 1), fixed = request.cluster.kind === "spec" && request.cluster.spec.groups.length > 1;
+  const even = (devices) => base.batch % ((one.mbs * devices) / unit) === 0; // equal numbers of micro-batches
   const again = latest(() => reprice(request, state, base, candidates, out, search));
   const sliders = [
-    fixed ? null : slider("devices", "Devices", stops(base.devices, unit, 100_000), base.devices, state, again),
+    fixed ? null : slider("devices", "Devices", stops(base.devices, unit, 100_000, even), base.devices, state, again),
     base.seq === null ? null : slider("seq", "Tokens a sequence", stops(base.seq, Math.min(1024, base.seq), 2 ** 21), base.seq, state, again),
-    slider("batch", "Sequences a step", stops(base.batch, Math.max(Math.round(base.batch / 64), 1), 10_000_000), base.batch, state, again),
+    slider("batch", "Sequences a step", stops(base.batch, one.mbs * one.dp, 10_000_000), base.batch, state, again),
   ];
   const about = "Move a slider: the layouts that are known are priced again at once. Another number of devices may have another best layout; search again to find it.";
   again();

@@ -40,7 +40,7 @@ async function against(source, text, out) {
 function contrast(found) {
   const title = { slower: "Slower", faster: "Faster", does_not_fit: "Does not fit", illegal: "The engine would refuse it", same: "The same", unknown: "Not known yet" }[found.verdict] ?? words(found.verdict);
   const tone = { slower: "warn", faster: "good", same: "good", illegal: "bad", does_not_fit: "bad" }[found.verdict] ?? "";
-  const note = el("div", { class: `note ${tone}`, role: "status", "data-verdict": found.verdict }, el("strong", {}, title), el("p", {}, found.sentence));
+  const note = el("div", { class: `note ${tone}`, role: "status", "data-verdict": found.verdict }, el("strong", {}, title), el("p", {}, `${found.sentence.charAt(0).toUpperCase()}${found.sentence.slice(1)}.`));
   const rules = found.violations.map((each) => el("li", {}, el("strong", {}, each.rule), `: ${each.detail}`, each.nearest.length ? ` Nearest: ${each.nearest.join("; ")}.` : "", each.source ? el("span", { class: "soft small" }, ` (${each.source})`) : null));
   return el("div", { class: "stack" }, note, rules.length ? el("ul", {}, rules) : null, found.difference ? difference(found) : null);
 }

@@ -128,11 +128,15 @@ function notes(found) {
   );
 }
 
+function sentence(text) {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}${text && !text.endsWith(".") ? "." : ""}`;
+}
+
 /** What an infeasible answer says: the arithmetic and the smallest changes that would help. */
 export function infeasibleCard(result) {
   const rows = result.relaxations.map((each) => [el("strong", {}, each.change), each.detail, words(each.cost), right(each.step_s === null ? "" : seconds(each.step_s), each.step_s)]);
   const head = ["Change", "What it does", "Costs", { text: "Step", right: true }];
   const help = rows.length ? [el("h3", {}, "Smallest changes that would help"), table("Smallest changes that would help", head, rows)] : null;
   const title = result.status === "unknown" ? "No plan yet" : "No legal layout fits on these devices";
-  return card("plan", "Nothing fits", null, el("div", { class: "stack" }, el("div", { class: "note bad", role: "status" }, el("strong", {}, title), el("p", {}, result.reason || "")), help, proof(result)));
+  return card("plan", "Nothing fits", null, el("div", { class: "stack" }, el("div", { class: "note bad", role: "status" }, el("strong", {}, title), el("p", {}, sentence(result.reason || ""))), help, proof(result)));
 }
