@@ -1,6 +1,7 @@
 """Settings shared by all tests."""
 
 import json
+import os
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -18,6 +19,9 @@ from planner.situation import Situation, resolve
 # busy machine is not a bug.
 settings.register_profile("suite", deadline=None, derandomize=True)
 settings.load_profile("suite")
+
+# What somebody measured on this machine moves no test; tests that want a profile name its folder.
+os.environ["PARALLELISM_PLANNER_MEASURED"] = ""
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Protocol
 
 from cost_models.profiles.measured import Point
@@ -46,6 +47,16 @@ class Found:
 
     bursts: list[tuple[float, ...]] = field(default_factory=list)
     failure: str = ""
+    medians: list[float] = field(init=False)
+    """Of every burst."""
+
+    def __post_init__(self) -> None:
+        self.medians = [median(burst) for burst in self.bursts]
+
+    def add(self, burst: tuple[float, ...]) -> None:
+        """One burst more."""
+        self.bursts.append(burst)
+        self.medians.append(median(burst))
 
 
 class Clock(Protocol):

@@ -45,13 +45,12 @@ class Progress:
 
     def points(self) -> tuple[Point, ...]:
         """Points of all cases with a burst, with their intervals as they stand."""
-        pooled = pooled_deviation(found.bursts for found in self.found.values())
-        points = []
+        pooled, points = _pooled(self), []
         for case in self.cases:
-            bursts = self.found[case.key].bursts if case.key in self.found else []
-            if bursts:
-                centre, low, high = interval(bursts, pooled)
-                update = {"seconds": centre, "low_s": low, "high_s": high, "samples": tuple(bursts)}
+            found = self.found.get(case.key)
+            if found is not None and found.bursts:
+                centre, low, high = interval(found.medians, pooled)
+                update = {"seconds": centre, "low_s": low, "high_s": high, "samples": tuple(found.bursts)}
                 points.append(case.point.model_copy(update=update))
         return tuple(points)
 
@@ -94,7 +93,7 @@ def _next(progress: Progress, effort: Effort) -> int:
 
     def urgency(index: int) -> tuple[int, float, int]:
         case = cases[index]
-        bursts = progress.found[case.key].bursts if case.key in progress.found else []
+        bursts = progress.found[case.key].medians if case.key in progress.found else []
         weight = max(case.weight, FLOOR)
         if len(bursts) < FIRST_BURSTS:
             return -len(bursts), weight, -index
@@ -109,11 +108,11 @@ def _is_done(progress: Progress, case: Case, effort: Effort, pooled: float) -> b
         return case.expected_s > MOST_OF_BUDGET * effort.budget_s
     if found.failure or len(found.bursts) >= MOST_BURSTS:
         return True
-    return len(found.bursts) >= FIRST_BURSTS and half_width(found.bursts, pooled) <= effort.tolerance
+    return len(found.bursts) >= FIRST_BURSTS and half_width(found.medians, pooled) <= effort.tolerance
 
 
 def _pooled(progress: Progress) -> float:
-    return pooled_deviation(found.bursts for found in progress.found.values())
+    return pooled_deviation(found.medians for found in progress.found.values())
 
 
 def _burst(progress: Progress, case: Case, clock: Clock, team: Team, effort: Effort) -> None:
@@ -126,7 +125,7 @@ def _burst(progress: Progress, case: Case, clock: Clock, team: Team, effort: Eff
     once = clock.samples(work, 1, 1)[0]
     calls = team.agree(max(1, round(effort.sample_s / max(once, 1e-9))) if once < effort.sample_s else 1)
     repeats = min(max(3, round(effort.burst_s / max(calls * once, 1e-9))), effort.most_samples)
-    found.bursts.append(clock.samples(work, calls, team.agree(repeats)))
+    found.add(clock.samples(work, calls, team.agree(repeats)))
 
 
 def _ready(case: Case, found: Found) -> Work | None:

@@ -45,6 +45,11 @@ class Layout:
     global_batch: int
     group: str
 
+    @property
+    def name(self) -> str:
+        """Kind, engine and strategy."""
+        return f"{self.group} {self.engine} {self.strategy}"
+
 
 _LAYOUTS: Final = (
     Layout("mbs=2", 1, "torch", 4, "single"),

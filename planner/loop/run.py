@@ -26,6 +26,7 @@ PATIENCE_S: Final = 300.0
 PLAN_SECONDS: Final = 5.0
 PLANNED: Final = (1, 2, 4)
 PLANNED_BATCH: Final = 8
+PLANNED_GROUP: Final = "planned"
 
 OnEvent = Callable[[Mapping[str, Any]], None]
 
@@ -33,7 +34,7 @@ OnEvent = Callable[[Mapping[str, Any]], None]
 @dataclass(frozen=True, slots=True)
 class LoopOptions:
     """`minutes` for everything; `profile_share` of them for the profile, none where there is one and `reuse` is set.
-    `output` takes the profile, else the user's own folder."""
+    `output` takes the profile, else the user's own folder; `only` keeps layouts whose name holds it."""
 
     minutes: float = 5.5
     profile_share: float = 0.45
@@ -42,6 +43,7 @@ class LoopOptions:
     small: bool = False
     output: Path | None = None
     most: int | None = None
+    only: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,23 +104,25 @@ def _profile(options: LoopOptions, report: OnEvent) -> MeasuredProfile:
 
 def _cases(options: LoopOptions) -> list[tuple[Layout, bool]]:
     """The layouts, and the best plans for one, two and four processes where they are none of these."""
-    found = [(layout, False) for layout in layouts()]
-    known = {(layout.strategy, layout.processes) for layout, _ in found}
+    found = [(layout, False) for layout in layouts() if options.only in layout.name][: options.most]
+    known = {(layout.strategy, layout.processes) for layout in layouts()}
     for processes in PLANNED:
+        if options.only not in PLANNED_GROUP or (options.most is not None and len(found) >= options.most):
+            continue
         layout = _planned(processes, options)
         if layout is not None and (layout.strategy, processes) not in known:
             found.append((layout, True))
-    return found[: options.most]
+    return found
 
 
 def _planned(processes: int, options: LoopOptions) -> Layout | None:
     """The best plan for so many processes, as a layout."""
-    wanted = Layout("", processes, "torch", PLANNED_BATCH, "planned")
+    wanted = Layout("", processes, "torch", PLANNED_BATCH, PLANNED_GROUP)
     situation = _situation(wanted, options)
     found = make_plan(situation, SearchRequest(max_seconds=PLAN_SECONDS, top_k=1))
     if found.best is None:
         return None
-    return Layout(found.best.strategy.text(), processes, "torch", PLANNED_BATCH, "planned")
+    return Layout(found.best.strategy.text(), processes, "torch", PLANNED_BATCH, PLANNED_GROUP)
 
 
 def _situation(layout: Layout, options: LoopOptions) -> Situation:

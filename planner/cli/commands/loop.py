@@ -20,6 +20,7 @@ from planner.cli.types import Number, WholeNumber
 @click.option("--reuse", is_flag=True, help="Use the profile that there is, measure none.")
 @click.option("--small", is_flag=True, help="A tiny model, to try the command.")
 @click.option("--layouts", type=WholeNumber(1, 100), help="Run so many of the layouts; default all.")
+@click.option("--only", metavar="TEXT", default="", help="Layouts whose kind, engine or strategy holds this.")
 @click.option(
     "-o", "--output", type=click.Path(file_okay=False), metavar="FOLDER", help="Where the profile goes."
 )
@@ -44,6 +45,7 @@ def command(**given: Any) -> Answer:
         small=given["small"],
         output=folder,
         most=given["layouts"],
+        only=given["only"],
     )
     with measured_in(folder):
         found = run_loop(options, profile_reporter(given["progress"], quiet=given["as_json"]))
