@@ -34,7 +34,7 @@ help:
 	@echo "make bench  speed measurements; wants an idle machine"
 	@echo "make matrix     every layout beside one process; writes docs/executor_equality.md"
 	@echo "make frameworks exported settings through the frameworks' own parsers (1.5 GB beside .venv)"
-	@echo "make gpucheck   plans of one GPU beside their predictions, about eight minutes"
+	@echo "make gpucheck   profile one GPU, then run plans beside their predictions, about ten minutes"
 	@echo "make accuracy   predict the published runs; writes docs/accuracy.md, docs/collectives.md"
 	@echo "make coverage   read every counted config and write docs/model_coverage.md"
 	@echo "make oracle     predicted memory beside torch's own tracker; writes docs/torch_oracle.md"
@@ -92,7 +92,7 @@ $(FRAMEWORKS)/.stamp: tests/frameworks/constraints.txt | $(VENV)/.stamp-test
 
 # Needs torch for the GPU, which .venv is not set up with: whatever python is at hand may run it.
 gpucheck:
-	$(if $(wildcard $(BIN)/python),$(BIN)/python,python3) -m planner.executor.measured gpu --most-seconds 450 -o build/gpucheck
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,python3) -m planner.executor.measured gpu --profile-minutes 3 --most-seconds 300 -o build/gpucheck
 
 accuracy: $(VENV)/.stamp-test
 	$(BIN)/python -m planner.validation

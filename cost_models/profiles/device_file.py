@@ -19,8 +19,9 @@ ADA: Final = "8.9"
 AMD: Final[Mapping[str, str]] = {"gfx90a": "cdna2", "gfx942": "cdna3", "gfx950": "cdna4"}
 DEFAULT_CONTEXT: Final = 5e8
 HOST_LINK: Final = 2.5e10
-WATTS: Final = 300.0
-"""Where no profile can tell: half of PCIe 4.0 x16 as copies reach it, a board of 300 W."""
+WATTS_A_FLOP: Final = 1e-12
+"""Where no profile can tell: PCIe 4.0 x16 as copies reach it, and a board that holds its clock, as measured rates have
+their limit in them (1 W a TFLOP/s, cost_model.md)."""
 
 
 def cluster_text(profile: MeasuredProfile, devices: int, title: str = "") -> str:
@@ -76,7 +77,9 @@ def device_values(profile: MeasuredProfile) -> dict[str, Any]:
         "compute_units": _figure(
             float(manifest.machine.facts.get("compute_units", "1") or 1), "count", source, "measured"
         ),
-        "power_w": _figure(WATTS, "W", "assumed; a profile does not measure power"),
+        "power_w": _figure(
+            WATTS_A_FLOP * widest, "W", "assumed; measured rates hold the power limit already"
+        ),
         "context_bytes": _figure(
             profile.fact("context_bytes") or DEFAULT_CONTEXT, "bytes", source, "measured"
         ),

@@ -11,7 +11,7 @@ from cost_models.errors import PlannerError
 from cost_models.profiles import MeasuredProfile, measured_profile
 from cost_models.profiles.catalog import HOST_DEVICE
 from cost_models.specs.strategy import parse_strategy
-from planner.executor.profiled.order import ProfileOrder
+from planner.executor.profiled.order import ProfiledModel, ProfileOrder
 from planner.executor.profiled.run import profile_device
 from planner.executor.profiled.table import LayerRow, layer_table
 from planner.executor.request import RunOptions, RunOrder, order_of
@@ -95,9 +95,13 @@ def _profile(options: LoopOptions, report: OnEvent) -> MeasuredProfile:
         precision=PRECISION,
         budget_s=60.0 * options.minutes * options.profile_share,
         grid=False,
-        request=request_of(layouts()[0], small=options.small),
-        micro_batches=micro_batches(),
-        tp=tensor_parallel(),
+        models=(
+            ProfiledModel(
+                request=request_of(layouts()[0], small=options.small),
+                micro_batches=micro_batches(),
+                tp=tensor_parallel(),
+            ),
+        ),
     )
     return profile_device(order, options.output, on_event=report)
 

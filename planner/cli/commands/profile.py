@@ -90,8 +90,12 @@ def _payload(found: "MeasuredProfile", order: "ProfileOrder") -> dict[str, objec
 
 def _order(given: dict[str, Any]) -> "ProfileOrder":
     """The profiler's order from the options; raises BadInput naming what is wrong."""
-    from planner.executor.profiled.order import ProfileOrder
+    from planner.executor.profiled.order import ProfiledModel, ProfileOrder
 
+    sizes = {
+        "micro_batches": _numbers(given["micro_batches"], "--micro-batches"),
+        "tp": _numbers(given["tp"], "--tp"),
+    }
     request = _request(given) if given["model"] else None
     if given["no_grid"] and request is None:
         raise BadInput("--no-grid without --model leaves nothing to measure; give --model")
@@ -101,9 +105,7 @@ def _order(given: dict[str, Any]) -> "ProfileOrder":
         "budget_s": 60.0 * (given["minutes"] or DEFAULT_MINUTES),
         "tolerance": given["tolerance"] or DEFAULT_TOLERANCE,
         "grid": not given["no_grid"],
-        "request": request,
-        "micro_batches": _numbers(given["micro_batches"], "--micro-batches"),
-        "tp": _numbers(given["tp"], "--tp"),
+        "models": () if request is None else (ProfiledModel(request=request, **sizes),),
     }
     return validated(ProfileOrder, values, "profile")
 

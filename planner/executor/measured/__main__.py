@@ -2,12 +2,17 @@
 
 import argparse
 import json
+import os
 import sys
 import time
 from pathlib import Path
 
-from planner.executor.measured.cases import Case, cpu_cases, gpu_cases
+from cost_models.profiles import MEASURED_VARIABLE
+from planner.executor.measured.cases import Case, cpu_cases, gpu_cases, profiled_models
 from planner.executor.measured.compare import Row, markdown, run_cases
+from planner.executor.profiled.describe import profile_json
+from planner.executor.profiled.order import ProfileOrder
+from planner.executor.profiled.run import profile_device
 
 START, END = "<!-- measured:{name} -->", "<!-- /measured:{name} -->"
 
@@ -23,9 +28,11 @@ def main() -> None:
         what = row.failure or f"memory {row.memory_ratio:.2f} of measured, {steps}"
         sys.stderr.write(f"{time.monotonic() - started:5.0f} s  {row.name}: {what}\n")
 
-    rows = run_cases(cases, on_row, arguments.most_seconds)
     folder: Path = arguments.output
     folder.mkdir(parents=True, exist_ok=True)
+    if arguments.profile_minutes:
+        _profile(cases, folder, arguments.profile_minutes)
+    rows = run_cases(cases, on_row, arguments.most_seconds)
     (folder / "results.json").write_text(json.dumps([row.to_json() for row in rows], indent=1) + "\n")
     text = "\n".join(markdown(rows)) + "\n"
     (folder / "table.md").write_text(text)
@@ -33,6 +40,20 @@ def main() -> None:
     if arguments.document:
         put_into(arguments.document, arguments.where, text)
     sys.exit(1 if any(row.failure for row in rows) else 0)
+
+
+def _profile(cases: list[Case], folder: Path, minutes: float) -> None:
+    """Measure the device with the cases' models, into the folder of the results; their predictions use it."""
+    order = ProfileOrder(
+        precision="bf16" if cases[0].order.situation.job.precision.value == "bf16" else "fp32",
+        budget_s=60.0 * minutes,
+        models=profiled_models(cases),
+    )
+    found = profile_device(order, folder / "profile", alone=True)
+    os.environ[MEASURED_VARIABLE] = str(folder / "profile")
+    text = json.dumps(profile_json(found, order), indent=1, default=str)
+    (folder / "profile.json").write_text(text + "\n")
+    sys.stderr.write(f"profile {found.title}: {len(found.points)} points\n")
 
 
 def put_into(document: Path, name: str, text: str) -> None:
@@ -61,6 +82,9 @@ def _parse() -> argparse.Namespace:
         "--tiny", action="store_true", help="the same plans of models that any machine can run"
     )
     parser.add_argument("--cluster", default="dgx-h200", help="preset whose device the GPU is")
+    parser.add_argument(
+        "--profile-minutes", type=float, default=0.0, help="first measure the device with the cases' models"
+    )
     parser.add_argument("--most-seconds", type=float, default=3600.0, help="begin no plan after so long")
     parser.add_argument("--only", default="", help="plans whose name holds this text")
     parser.add_argument("-o", "--output", type=Path, default=Path("build/measured"))

@@ -1,6 +1,6 @@
 """Which plans are run and held against their predictions, on a CPU with gloo and on one GPU."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -9,8 +9,10 @@ from cost_models.readers import read_model
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.job import JobRequest
 from cost_models.specs.strategy import parse_strategy
+from planner.executor.profiled.order import ProfiledModel
 from planner.executor.request import RunOptions, RunOrder, order_of
-from planner.request import PresetCluster
+from planner.plan_file import resolved_request
+from planner.request import PresetCluster, SearchRequest
 from planner.situation import resolve_cluster, situate
 
 CPU_MODEL: Final[Mapping[str, object]] = {
@@ -51,8 +53,10 @@ CPU_LAYOUTS: Final[tuple[tuple[str, int, str, int], ...]] = (
 
 LLAMA_1B: Final = "llama-3.2-1b"
 LLAMA_8B: Final = "llama-3.1-8b"
-CUT_LAYERS: Final = 8
-"""Of the 8B model's 32 blocks, so that fp32 states of AdamW fit beside activations on one GPU of 80 GB."""
+EXPERTS: Final = "olmoe-1b-7b"
+LATENT: Final = "deepseek-v2-lite"
+CUT_LAYERS: Final[Mapping[str, int]] = {LLAMA_8B: 8, EXPERTS: 4, LATENT: 4}
+"""Blocks that larger models are cut to, so that fp32 states of AdamW fit beside activations on one GPU of 80 GB."""
 
 GPU_LAYOUTS: Final[tuple[tuple[str, str, int], ...]] = (
     (LLAMA_1B, "mbs=1", 2048),
@@ -65,6 +69,10 @@ GPU_LAYOUTS: Final[tuple[tuple[str, str, int], ...]] = (
     (LLAMA_8B, "mbs=1", 2048),
     (LLAMA_8B, "mbs=2,recompute=full", 2048),
     (LLAMA_8B, "mbs=1,recompute=full:4", 4096),
+    (EXPERTS, "mbs=1", 2048),
+    (EXPERTS, "mbs=2,recompute=full", 2048),
+    (LATENT, "mbs=1", 2048),
+    (LATENT, "mbs=2,recompute=full", 2048),
 )
 GPU_BATCH: Final = 8
 TINY: Final[Mapping[str, object]] = {
@@ -75,6 +83,19 @@ TINY: Final[Mapping[str, object]] = {
     "head_dim": 32,
     "vocab_size": 512,
 }
+TINY_EXPERTS: Final[Mapping[str, object]] = {"num_experts": 4, "num_experts_per_tok": 2}
+TINY_LATENT: Final[Mapping[str, object]] = {
+    "head_dim": None,
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 16,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 64,
+}
+TINY_OF: Final[Mapping[str, Mapping[str, object]]] = {EXPERTS: TINY_EXPERTS, LATENT: TINY_LATENT}
 TINY_SEQ_LEN: Final = 64
 TINY_LAYERS: Final = 8
 
@@ -122,24 +143,41 @@ def cpu_cases(steps: int, *, tiny: bool = False) -> list[Case]:
 
 
 def gpu_cases(steps: int, cluster: str, *, tiny: bool = False) -> list[Case]:
-    """Layouts of one GPU: recompute and micro-batches of a 1B model and of an 8B model cut to fit."""
-    cases = []
+    """Layouts of one GPU: recompute and micro-batches of a 1B model, and of an 8B model, a mixture of experts and one
+    with latent attention, cut to fit."""
     spec = resolve_cluster(PresetCluster(name="cpu" if tiny else cluster, devices=1))
-    for name, strategy, seq_len in GPU_LAYOUTS:
-        config = dict(model_config(name))
-        shown = f"{name} s{seq_len}"
-        if name == LLAMA_8B:
-            config["num_hidden_layers"] = CUT_LAYERS
-            shown += f" cut to {CUT_LAYERS} layers"
-        if tiny:
-            config |= {**TINY, "num_hidden_layers": TINY_LAYERS}
-        job = {
-            "seq_len": TINY_SEQ_LEN if tiny else seq_len,
-            "global_batch": GPU_BATCH,
-            "precision": "fp32" if tiny else "bf16",
-            "engine": "torch",
-        }
-        cases.append(
-            Question(config, shown, spec, strategy, job).case(RunOptions(steps=steps, timeout_s=PATIENCE_S))
+    options = RunOptions(steps=steps, timeout_s=PATIENCE_S)
+    return [_gpu_question(spec, layout, tiny=tiny).case(options) for layout in GPU_LAYOUTS]
+
+
+def _gpu_question(spec: ClusterSpec, layout: tuple[str, str, int], *, tiny: bool) -> Question:
+    name, strategy, seq_len = layout
+    config, shown = dict(model_config(name)), f"{name} s{seq_len}"
+    if name in CUT_LAYERS:
+        config["num_hidden_layers"] = CUT_LAYERS[name]
+        shown += f" cut to {CUT_LAYERS[name]} layers"
+    if tiny:
+        kept = CUT_LAYERS.get(name, TINY_LAYERS)
+        config |= {**TINY, "num_hidden_layers": kept, **TINY_OF.get(name, {})}
+    job = {
+        "seq_len": TINY_SEQ_LEN if tiny else seq_len,
+        "global_batch": GPU_BATCH,
+        "precision": "fp32" if tiny else "bf16",
+        "engine": "torch",
+    }
+    return Question(config, shown, spec, strategy, job)
+
+
+def profiled_models(cases: Sequence[Case]) -> tuple[ProfiledModel, ...]:
+    """The models of cases of one process, at the positions and micro-batches that they run with."""
+    found: dict[tuple[str, int], tuple[RunOrder, set[int]]] = {}
+    for case in cases:
+        situation = case.order.situation
+        key = (situation.model.name, situation.job.seq_len)
+        found.setdefault(key, (case.order, set()))[1].add(case.order.strategy.mbs)
+    return tuple(
+        ProfiledModel(
+            request=resolved_request(order.situation, SearchRequest()), micro_batches=tuple(sorted(sizes))
         )
-    return cases
+        for order, sizes in found.values()
+    )

@@ -3,10 +3,13 @@
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from statistics import fmean
 
 from cost_models.errors import PlannerError
+from cost_models.profiles import MEASURED_VARIABLE
 from cost_models.units import MIB
+from planner.evaluation import evaluate
 from planner.executor.measured.cases import Case
 from planner.executor.run import run_order
 
@@ -26,6 +29,8 @@ class Row:
     predicted_reserved_bytes: float = 0.0
     measured_reserved_bytes: float = 0.0
     failure: str = ""
+    unprofiled_step_s: float = 0.0
+    """Predicted without the device's measured profile; 0 where it has none."""
 
     @property
     def memory_ratio(self) -> float:
@@ -67,7 +72,22 @@ def run_case(case: Case) -> Row:
         max(report.peak_by_rank),
         memory.peak_reserved_bytes,
         max(report.reserved_by_rank),
+        unprofiled_step_s=_without_profile(case)
+        if report.prediction.provenance.get("measured_profile")
+        else 0.0,
     )
+
+
+def _without_profile(case: Case) -> float:
+    """The step as it is predicted for a device of this kind that was never measured."""
+    before = os.environ.get(MEASURED_VARIABLE)
+    os.environ[MEASURED_VARIABLE] = ""
+    try:
+        return evaluate(replace(case.order.situation), case.order.strategy).step_s
+    finally:
+        del os.environ[MEASURED_VARIABLE]
+        if before is not None:
+            os.environ[MEASURED_VARIABLE] = before
 
 
 def rank_correlation(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
@@ -97,6 +117,7 @@ def markdown(rows: Sequence[Row]) -> Iterator[str]:
         reserved = f" {row.predicted_reserved_bytes / MIB:,.0f} | {row.measured_reserved_bytes / MIB:,.0f} |"
         yield f"| {row.name} | {row.processes} | {memory} | {step} |{reserved if on_gpu else ''}"
     ran = [row for row in rows if not row.failure]
+    yield from _errors(ran)
     predicted = [row.predicted_step_s for row in ran]
     measured = rank_correlation(predicted, [row.measured_step_s for row in ran])
     busy = rank_correlation(predicted, [row.busy_step_s for row in ran])
@@ -107,6 +128,24 @@ def markdown(rows: Sequence[Row]) -> Iterator[str]:
             f"Peak memory within 10 % in {within} of {len(ran)} plans. Rank correlation of predicted steps with "
             f"measured ones {measured:.2f}, with processor seconds {busy:.2f}."
         )
+
+
+def _errors(ran: Sequence[Row]) -> Iterator[str]:
+    """Mean error of the step from the device's profile, beside that without it; of memory too."""
+    profiled = [row for row in ran if row.unprofiled_step_s]
+    if not profiled:
+        return
+    steps = fmean(abs(row.predicted_step_s / row.measured_step_s - 1.0) for row in profiled)
+    without = fmean(abs(row.unprofiled_step_s / row.measured_step_s - 1.0) for row in profiled)
+    allocated = fmean(abs(row.memory_ratio - 1.0) for row in profiled)
+    reserved = fmean(
+        abs(row.predicted_reserved_bytes / row.measured_reserved_bytes - 1.0) for row in profiled
+    )
+    yield ""
+    yield (
+        f"Mean error of the step from this device's profile {100 * steps:.1f} %, without it {100 * without:.1f} %; "
+        f"of allocated memory {100 * allocated:.1f} %, reserved {100 * reserved:.1f} %."
+    )
 
 
 def _ranks(values: Sequence[float]) -> list[int]:

@@ -5,17 +5,17 @@ from statistics import median
 
 from cost_models.profiles import MeasuredProfile, Point
 from planner.executor.profiled.order import ProfileOrder
-from planner.executor.profiled.table import layer_table, median_error
+from planner.executor.profiled.table import LayerRow, layer_table, median_error
 from planner.situation import resolve
 
 
 def profile_json(profile: MeasuredProfile, order: ProfileOrder) -> dict[str, object]:
     """`planner profile --json`."""
     manifest = profile.manifest
-    layers = []
-    if order.request is not None:
-        situation = resolve(order.request.model, order.request.cluster, order.request.job)
-        layers = list(layer_table(profile, situation))
+    layers: list[LayerRow] = []
+    for model in order.models:
+        request = model.request
+        layers += layer_table(profile, resolve(request.model, request.cluster, request.job))
     return {
         "device": manifest.device,
         "profile": profile.title,

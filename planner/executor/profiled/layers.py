@@ -40,13 +40,18 @@ class Bench:
     targets: Tensor
 
 
-def bench_of(situation: Situation, site: Site, mbs: int) -> Bench:
-    """Build one layer of every kind and run a batch through them."""
+def chunk_of(situation: Situation, site: Site) -> ChunkModule:
+    """One layer of every kind, built; sizes of batches have no part in it."""
     small = one_of_each(situation.model)
     options = BuildOptions(
         dtype=torch.float32, device=str(site.device), attention=situation.engine.options.attention
     )
-    chunk = build_chunk(small, whole(small), options)
+    return build_chunk(small, whole(small), options)
+
+
+def bench_of(situation: Situation, site: Site, mbs: int, chunk: ChunkModule) -> Bench:
+    """Run a batch through one layer of every kind."""
+    small = one_of_each(situation.model)
     x, targets = _batch(situation, site, mbs)
     inputs = []
     with torch.no_grad(), _autocast(site):
@@ -126,8 +131,13 @@ def layer_point(bench: Bench, layer: Layer, phase: str) -> Point:
         precision=bench.site.precision,
         processes=bench.site.processes,
         features={"sequences": float(bench.mbs), "tokens": tokens},
-        label=f"{bench.situation.model.name} mbs={bench.mbs}",
+        label=f"{layer_label(bench.situation)} mbs={bench.mbs}",
     )
+
+
+def layer_label(situation: Situation) -> str:
+    """The model and its positions (or pixels): what tells the layers of one question from another's."""
+    return f"{situation.model.name} s{situation.job.seq_len or situation.job.image_size}"
 
 
 def saved_bytes(bench: Bench, index: int) -> float:

@@ -13,11 +13,18 @@ from planner.request import PlanRequest
 MOST_MINUTES = 24 * 60.0
 
 
-class ProfileOrder(Frozen):
-    """One run of the profiler. Without a request it measures a grid of shapes alone.
+class ProfiledModel(Frozen):
+    """A model whose own layers are measured, and the micro-batch and tensor-parallel sizes of its shapes."""
 
-    `processes` measure side by side in this part; `what` says which cases it has. `micro_batches` and `tp` are the
-    layouts whose own shapes are measured.
+    request: PlanRequest
+    micro_batches: tuple[Annotated[int, Field(ge=1)], ...] = (1,)
+    tp: tuple[Annotated[int, Field(ge=1)], ...] = (1,)
+
+
+class ProfileOrder(Frozen):
+    """One run of the profiler. Without a model it measures a grid of shapes alone.
+
+    `processes` measure side by side in this part; `what` says which cases it has.
     """
 
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "bf16"
@@ -26,9 +33,7 @@ class ProfileOrder(Frozen):
     processes: Annotated[int, Field(ge=1)] = 1
     what: Literal["all", "kernels", "collectives"] = "all"
     grid: bool = True
-    request: PlanRequest | None = None
-    micro_batches: tuple[Annotated[int, Field(ge=1)], ...] = (1,)
-    tp: tuple[Annotated[int, Field(ge=1)], ...] = (1,)
+    models: tuple[ProfiledModel, ...] = ()
     store: str = ""
     """File over which the processes find each other."""
 

@@ -49,7 +49,8 @@ def layer_table(profile: MeasuredProfile, situation: Situation, processes: int =
     The situation's cluster has as many devices as `processes` measured side by side.
     """
     found = []
-    points = [p for p in profile.of("layer") if p.processes == processes and situation.model.name in p.label]
+    name = f"{situation.model.name} s{situation.job.seq_len or situation.job.image_size} "
+    points = [p for p in profile.of("layer") if p.processes == processes and p.label.startswith(name)]
     sizes = sorted({round(point.features["sequences"]) for point in points})
     for mbs in sizes:
         predicted = _predicted(situation, mbs)

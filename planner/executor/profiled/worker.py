@@ -26,9 +26,11 @@ from cost_models.profiler.traffic import copy_cases, traffic_cases
 from cost_models.profiler.writer import write_profile
 from cost_models.profiles.measured import POINTS_FILE, Machine, Manifest, Point, read_points
 from planner.executor.memory import MemoryMeter
+from planner.executor.model.chunk import ChunkModule
 from planner.executor.profiled.layers import (
     Bench,
     bench_of,
+    chunk_of,
     divided_cases,
     layer_cases,
     operator_cases,
@@ -96,19 +98,22 @@ def _all_cases(order: ProfileOrder, site: Site) -> Iterator[Case]:
 
 
 def _model_cases(order: ProfileOrder, site: Site) -> Iterator[Case]:
-    """The model's own operators and layers, weighted by their share of its step."""
-    if order.request is None:
-        return
-    situation = resolve(order.request.model, order.request.cluster, order.request.job)
+    """The models' own operators and layers, weighted by their share of a step."""
     found: list[Case] = []
     layers: list[Case] = []
-    for mbs in order.micro_batches:
-        bench = bench_of(situation, site, mbs)
-        found += operator_cases(bench)
-        layers += [_with_memory(bench, case) for case in layer_cases(bench)]
-        for tp in order.tp:
-            if tp > 1:
-                found += divided_cases(situation, site, mbs, tp)
+    chunks: dict[tuple[str, str], ChunkModule] = {}
+    for model in order.models:
+        situation = resolve(model.request.model, model.request.cluster, model.request.job)
+        key = (situation.model.name, situation.engine.options.attention)
+        if key not in chunks:
+            chunks[key] = chunk_of(situation, site)
+        for mbs in model.micro_batches:
+            bench = bench_of(situation, site, mbs, chunks[key])
+            found += operator_cases(bench)
+            layers += [_with_memory(bench, case) for case in layer_cases(bench)]
+            for tp in model.tp:
+                if tp > 1:
+                    found += divided_cases(situation, site, mbs, tp)
     yield from _weighted(iter(found), 1.0)
     yield from _weighted(iter(layers), LAYER_SHARE)
 
@@ -121,9 +126,10 @@ def _with_memory(bench: Bench, case: Case) -> Case:
     features = dict(case.point.features) | {"saved_bytes": saved_bytes(bench, index)}
     both = [one for one in layer_cases(bench) if one.point.name == case.point.name]
     meter = MemoryMeter(bench.site.device)
+    held = float(torch.cuda.memory_allocated()) if bench.site.device.type == "cuda" else 0.0
     meter.reset()
     both[1].make()()
-    features["peak_bytes"] = max(meter.sample().allocated_bytes, 0.0)
+    features["peak_bytes"] = max(meter.sample().allocated_bytes - held, 0.0)
     return replace(case, point=case.point.model_copy(update={"features": features}))
 
 
