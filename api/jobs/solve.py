@@ -64,21 +64,28 @@ class Solver:
 
     def solve(self, task: Task, job_number: int) -> None:
         """Bring a plan to its end, unless it is cancelled, taken away or given back meanwhile."""
-        with self._cores:
-            row = None if task.stop.is_set() else self._plans.begin(task.plan_id, job_number)
-            if row is None:
+        while not self._cores.acquire(timeout=POLL_S):
+            if task.stop.is_set():
                 return
-            task.attempt = row.attempt
-            self._tell()
-            progress = Progress()
-            try:
-                ending = self._search(task, row, progress)
-            except Exception:
-                log.exception("plan %s: attempt %d failed", task.plan_id, task.attempt)
-                detail = "internal error while the search was followed; the log has the rest"
-                ending = Ending(State.FAILED, _problem("internal_error", detail))
-            self._end(task, ending, progress)
-            self._tell()
+        try:
+            row = None if task.stop.is_set() else self._plans.begin(task.plan_id, job_number)
+            if row is not None:
+                task.attempt = row.attempt
+                self._tell()
+                self._attempt(task, row)
+                self._tell()
+        finally:
+            self._cores.release()
+
+    def _attempt(self, task: Task, row: PlanRow) -> None:
+        progress = Progress()
+        try:
+            ending = self._search(task, row, progress)
+        except Exception:
+            log.exception("plan %s: attempt %d failed", task.plan_id, task.attempt)
+            detail = "internal error while the search was followed; the log has the rest"
+            ending = Ending(State.FAILED, _problem("internal_error", detail))
+        self._end(task, ending, progress)
 
     def _search(self, task: Task, row: PlanRow, progress: Progress) -> Ending:
         limit_s = float(json.loads(row.request)["search"]["max_seconds"]) + self._settings.search_grace_s

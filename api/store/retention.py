@@ -15,6 +15,8 @@ from api.store.plans import erase
 from api.store.tables import plans, runs
 
 BATCH: Final = 200
+EVENT_BYTES: Final = 400
+"""About what an event takes in the database."""
 
 
 def forget_old(database: Database, keep_days: float, max_bytes: int) -> int:
@@ -40,16 +42,17 @@ def _too_old(connection: Connection, keep_days: float) -> list[str]:
 
 def _too_much(connection: Connection, max_bytes: int) -> list[str]:
     """The oldest plans, as many as bring the total under the quota."""
-    excess = (connection.scalar(select(func.sum(plans.c.num_bytes))) or 0) - max_bytes
+    size = plans.c.num_bytes + plans.c.last_event * EVENT_BYTES
+    excess = (connection.scalar(select(func.sum(size))) or 0) - max_bytes
     if excess <= 0:
         return []
-    oldest_first = select(plans.c.id, plans.c.num_bytes).where(*_IS_FREE).order_by(plans.c.ended_at)
+    oldest_first = select(plans.c.id, size.label("size")).where(*_IS_FREE).order_by(plans.c.ended_at)
     batch: list[str] = []
     for row in connection.execute(oldest_first.limit(BATCH)):
         if excess <= 0:
             break
         batch.append(row.id)
-        excess -= row.num_bytes
+        excess -= row.size
     return batch
 
 

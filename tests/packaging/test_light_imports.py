@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "transformers", "ortools", "pandas", "fastapi", "dbos")
+HEAVY = ("torch", "transformers", "ortools", "pandas", "fastapi", "dbos", "sqlalchemy", "alembic")
 JOB = "--model llama-3.1-8b --cluster dgx-h100:8 --seq-len 4096 --global-batch 64"
 PROBE = """
 import contextlib, io, sys

@@ -34,7 +34,7 @@ def filled(path: Path) -> tuple[Database, Plans]:
         for days, name in enumerate("abc", start=1):
             move(connection, name, State.CANCELLED, {})
             connection.execute(plans.update().where(plans.c.id == name).values(ended_at=days_ago(days)))
-        connection.execute(plans.update().values(num_bytes=100))
+        connection.execute(plans.update().values(num_bytes=100, last_event=0))
     return database, store
 
 
