@@ -89,9 +89,10 @@ class Story:
         for server in self.servers:
             server.kill()
 
-    def ask(self, num_plans: int) -> None:
-        """Ask for plans, each under a key of its own until an id is given."""
-        for _ in range(num_plans):
+    def ask(self, num_live: int) -> None:
+        """Wait until fewer plans live, then ask for more, each under a key of its own until an id is given."""
+        self._await(lambda: len(self._live()) < num_live, END_S)
+        for _ in range(num_live - len(self._live())):
             self._asked += 1
             key, number = f"{self.tag}-{self._asked}", self._asked
             while True:
@@ -106,15 +107,15 @@ class Story:
 
     def kill_at_work(self) -> None:
         """Kill a server while a search runs on it."""
-        self.ask(2)
+        self.ask(3)
         victim = self._random.choice(self.servers)
-        self._await(lambda: bool(victim.workers()) or not self._live())
-        time.sleep(self._random.uniform(0.0, 0.8))
+        self._await(lambda: bool(victim.workers()) or not self._live(), END_S)
+        time.sleep(self._random.uniform(0.0, 1.5))
         self._kill(victim, "at work")
 
     def kill_while_it_stops(self) -> None:
         """Tell a server to stop and kill it on its way; another job version takes over."""
-        self.ask(2)
+        self.ask(3)
         victim = self._random.choice(self.servers)
         time.sleep(self._random.uniform(0.0, 1.0))
         victim.tell_to_stop()
