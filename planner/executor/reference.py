@@ -15,9 +15,11 @@ from cost_models.specs.job import Optimizer
 from planner.executor.data import Batch, Sampler, open_source
 from planner.executor.data_parallel.records import describe
 from planner.executor.model.build import build_chunk, whole
+from planner.executor.model.chunk import last_output
 from planner.executor.model.expert_parallel import ExpertParallel
 from planner.executor.model.operators.routing import even_out, routers_of
 from planner.executor.model.options import BuildOptions
+from planner.executor.model.prediction import with_predictions
 from planner.executor.optimizers.build import build_optimizer
 from planner.executor.optimizers.settings import OptimizerSettings
 from planner.executor.optimizers.target import MatrixFunction, Target
@@ -54,7 +56,11 @@ class Reference:
         parts = token_parts(order.strategy, order.situation.job.seq_len)
         balance = replace(balance_of(order), parts=parts if order.situation.model.is_moe else ())
         options = BuildOptions(
-            seed=order.options.seed, device=str(device), experts=ExpertParallel(balance=balance)
+            seed=order.options.seed,
+            device=str(device),
+            experts=ExpertParallel(balance=balance),
+            train_mtp=order.predictions > 0,
+            mtp_weight=order.options.mtp_weight,
         )
         self.order = order
         model = order.situation.model
@@ -83,7 +89,9 @@ class Reference:
         valid = sum(batch.num_valid() for batch in batches)
         loss = 0.0
         for batch in batches:
-            total = self._module.loss_sum(self._module(batch.inputs), batch.targets) / valid
+            targets = with_predictions(batch, self.order.predictions).targets
+            output = last_output(self._module, batch.inputs, targets)
+            total = self._module.loss_sum(output, targets) / valid
             total.backward()  # type: ignore[no-untyped-call]
             loss += float(total.detach())
         gradients = {

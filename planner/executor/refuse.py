@@ -154,9 +154,6 @@ def _options(order: RunOrder) -> list[Violation]:
     if job.options.kind not in KINDS:
         detail = f"job.kind={job.options.kind} needs a second model, which is not run yet by this executor"
         found.append(Violation("run_kind", detail, tuple(f"--set job.kind={kind}" for kind in KINDS)))
-    if job.options.train_mtp:
-        detail = "job.train_mtp=true is not run yet by this executor"
-        found.append(Violation("run_train_mtp", detail, ("--set job.train_mtp=false",)))
     return found
 
 
@@ -165,7 +162,7 @@ def _operators(order: RunOrder) -> list[Violation]:
         return []
     from planner.executor.model.support import unsupported_operators
 
-    unknown = unsupported_operators(order.situation.model)
+    unknown = unsupported_operators(order.situation.model, predictions=order.predictions > 0)
     if not unknown:
         return []
     detail = f"{order.situation.model.name} has operators that cannot be built yet: {', '.join(unknown)}"

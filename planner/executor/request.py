@@ -10,6 +10,7 @@ from pydantic import Field, StrictBool, StrictInt, StrictStr, ValidationError
 
 from cost_models.errors import BadInput
 from cost_models.specs.base import Frozen
+from cost_models.specs.model import Role
 from cost_models.specs.strategy import Strategy, StrategyRequest, strategy_from_mapping
 from planner.evaluation import Context, complete_legal
 from planner.plan_file import PlanFile, resolved_request
@@ -49,6 +50,8 @@ class RunOptions(Frozen):
     """Factor of the load-balancing loss of routed experts; 0: none."""
     moe_aux_scope: Annotated[StrictStr, Field(pattern="^(batch|sequence)$")] = "batch"
     """Tokens among which it balances: those of a micro-batch on one data rank, or of each sequence."""
+    mtp_weight: Rate = 0.3
+    """Share of the mean loss of trained multi-token-prediction layers in the loss (DeepSeek-V3 2024, section 4.2)."""
     moe_bias_rate: Rate = 0.0
     """Change a step of the correction that balances routers which have one (DeepSeek-V3: 0.001); 0: none."""
     dropout: StrictBool | None = None
@@ -93,6 +96,12 @@ class RunOrder:
     def num_micro_batches(self) -> int:
         """Micro-batches per data-parallel rank and step."""
         return self.strategy.num_micro_batches(self.situation.job.global_batch)
+
+    @property
+    def predictions(self) -> int:
+        """Multi-token-prediction layers that are trained."""
+        trained = self.situation.job.options.train_mtp
+        return len(self.situation.model.expanded(Role.MTP)) if trained else 0
 
     def to_json(self) -> dict[str, object]:
         """A document that needs no catalog to be read again."""

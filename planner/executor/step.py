@@ -27,6 +27,7 @@ from planner.executor.model.context_parallel import ContextParallel
 from planner.executor.model.expert_parallel import Balance, ExpertParallel
 from planner.executor.model.operators.routing import even_out, routers_of
 from planner.executor.model.options import BuildOptions, ChunkCut
+from planner.executor.model.prediction import with_predictions
 from planner.executor.model.tensor_parallel import TensorParallel
 from planner.executor.optimizers.settings import OptimizerSettings
 from planner.executor.pipeline.runner import Runner, build_runner
@@ -135,9 +136,11 @@ class Trainer:
         except DataExhausted as error:
             self._exhausted = str(error)
             return [], NO_BATCH
-        batches = [self._own_positions(batch) for batch in whole]
-        own = sum(batch.num_valid() for batch in batches)
-        return [self._to_device(batch) for batch in batches], own
+        own = [self._own_positions(batch) for batch in whole]
+        valid = sum(batch.num_valid() for batch in own)
+        if self.order.predictions:
+            own = [self._own_positions(with_predictions(batch, self.order.predictions)) for batch in whole]
+        return [self._to_device(batch) for batch in own], valid
 
     def _own_positions(self, batch: Batch) -> Batch:
         """The rank's share of every sequence under context parallelism."""
@@ -146,7 +149,7 @@ class Trainer:
             return batch
         context = _context_parallel(strategy, self.meshes)
         positions = context.positions(batch.inputs.shape[1] // strategy.cp)
-        return Batch(batch.inputs[:, positions], batch.targets[:, positions])
+        return Batch(batch.inputs[:, positions], batch.targets[..., positions])
 
     def _num_valid(self, own: int) -> int:
         """Valid targets of the step over all data-parallel ranks; collective.
@@ -210,6 +213,8 @@ def build_chunks(order: RunOrder, meshes: Meshes, device: torch.device) -> list[
             cross_entropy_chunks=engine.cross_entropy_chunks,
             context=_context_parallel(strategy, meshes),
             experts=experts,
+            train_mtp=order.predictions > 0,
+            mtp_weight=order.options.mtp_weight,
         )
         if order.options.factory:
             stages = len(strategy.stages)

@@ -38,6 +38,7 @@ def compare_with_one_process(order: RunOrder, run_dir: Path, device: torch.devic
         if number == 0:
             # Later gradients are those of other parameters: Adam makes a whole step of a tiny gradient's rounding.
             compare_gradients(found.gradients, expected["gradients"], gradients)
+            gradients.see(_relative(found.grad_norm, expected["grad_norm"]), "norm of all gradients")
     rounding = rounding_names([step["gradients"] for step in reference["steps"]])
     own = trainer.data_parallel.full_parameters()
     compare_parameters(own, reference["parameters"], rounding, parameters)

@@ -24,6 +24,11 @@ class Waiting:
     x: Tensor
     gradient: Tensor
 
+    def made(self) -> Tensor:
+        """The product dy' x."""
+        rows = self.gradient.reshape(-1, self.gradient.shape[-1])
+        return rows.t() @ self.x.reshape(-1, self.x.shape[-1])
+
 
 @dataclass(slots=True, eq=False)
 class WeightGradients:
@@ -42,13 +47,28 @@ class WeightGradients:
 
 
 def add_weight_gradients(waiting: list[Waiting]) -> None:
-    """Make the gradients, in the order of the backward, and add each to its parameter's; empties the list."""
+    """Make the gradients, in the order of the backward, and add each to its parameter's; empties the list.
+
+    A weight of several layers (a head that predicts further tokens too) gets one gradient, as in a whole backward.
+    """
+    by_parameter: dict[int, list[Waiting]] = {}
     for each in waiting:
-        rows = each.gradient.reshape(-1, each.gradient.shape[-1])
-        made = rows.t() @ each.x.reshape(-1, each.x.shape[-1])
-        # Through autograd, so that hooks of the parameter run and a tensor-parallel part finds its parameter.
-        torch.autograd.backward((each.weight,), (made,))
+        by_parameter.setdefault(id(_parameter(each.weight)), []).append(each)
     waiting.clear()
+    for alike in by_parameter.values():
+        weights = tuple(each.weight for each in alike)
+        made = tuple(each.made() for each in alike)
+        alike.clear()
+        # Through autograd, so that hooks of the parameter run and a tensor-parallel part finds its parameter.
+        torch.autograd.backward(weights, made)
+
+
+def _parameter(weight: Tensor) -> Tensor:
+    """The parameter that a weight is, or is the local part of."""
+    if weight.grad_fn is None:
+        return weight
+    found: Tensor = getattr(weight.grad_fn.next_functions[0][0], "variable", weight)
+    return found
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, gradients: WeightGradients | None) -> Tensor:

@@ -60,6 +60,7 @@ class DataParallel(ABC):
 
     def __init__(self, chunks: Sequence[nn.Module], meshes: Meshes) -> None:
         self.meshes = meshes
+        self._apart = meshes.experts is not None
         self.modules = list(chunks)
         self.buffers = persistent_buffers(chunks)
         self.records: list[ParameterRecord]

@@ -99,7 +99,9 @@ class FlatDataParallel(DataParallel):
     @torch.no_grad()
     def full_gradients(self) -> dict[str, Tensor]:
         """Whole gradients; gathered in place, for the other ranks' shares of a buffer hold nothing of use."""
-        return self._full([bucket.gradients for bucket in self._buckets])
+        gradients = [bucket.gradients for bucket in self._buckets]
+        self._gather(gradients)
+        return self._named(gradients)
 
     @torch.no_grad()
     def full_parameters(self) -> dict[str, Tensor]:
@@ -267,7 +269,9 @@ class FlatDataParallel(DataParallel):
 
     def _final_gradients(self) -> list[FinalGradient]:
         found = zip(self._shares(), self._counts, self._buckets, strict=True)
-        return [FinalGradient(share, counts, bucket.expert) for share, counts, bucket in found]
+        return [
+            FinalGradient(share, counts, self._apart and bucket.expert) for share, counts, bucket in found
+        ]
 
     def _sharing_groups(self) -> tuple[list[dist.ProcessGroup], list[dist.ProcessGroup]]:
         if not self._sharing:
@@ -288,10 +292,6 @@ class FlatDataParallel(DataParallel):
         ]
         for work in works:
             work.wait()
-
-    def _full(self, flats: Sequence[Tensor]) -> dict[str, Tensor]:
-        self._gather(flats)
-        return self._named(flats)
 
     def _named(self, flats: Sequence[Tensor]) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}

@@ -138,7 +138,7 @@ class FullySharded(DataParallel):
                 local_of(parameter).copy_(master)
 
     def _stands_apart(self, record: ParameterRecord) -> bool:
-        return record.expert and self.meshes.experts is not None
+        return record.expert and self._apart
 
     def _whole(self, index: int, local: Tensor) -> Tensor:
         # Where parameters rest on the host, NCCL needs them on the device.

@@ -5,47 +5,59 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from planner.executor.model.operators.routing import RouterModule
 from planner.executor.model.recompute import run_again
 from planner.executor.model.regrow import GivenUp
 from planner.executor.model.segments import Segment
-from planner.executor.model.tensor_parallel import TensorParallel, divide, enter, unite
-from planner.executor.model.wiring import DIVIDE, ENTER, GATE, INPUT, UNITE
+from planner.executor.model.tensor_parallel import TensorParallel, divide, enter, spread, unite
+from planner.executor.model.wiring import DIVIDE, ENTER, GATE, IDS, INPUT, JOIN, SPREAD, UNITE
 
 
 class Block(nn.Module):
     """A layer of one kind. Modules are named like the operators; tensors are handed on by key."""
 
     def __init__(
-        self, modules: dict[str, nn.Module], segments: Sequence[Segment], tp: TensorParallel
+        self,
+        modules: dict[str, nn.Module],
+        segments: Sequence[Segment],
+        tp: TensorParallel,
+        kept: str = "",
     ) -> None:
+        """`kept`: key of a tensor that is handed out beside the output."""
         super().__init__()
+        self.kept = kept
         for name, module in modules.items():
             self.add_module(name, module)
-        passages = {ENTER: enter, DIVIDE: divide, UNITE: unite}
+        passages = {ENTER: enter, DIVIDE: divide, UNITE: unite, SPREAD: spread}
         self.calls: dict[str, Callable[..., Any]] = {
             **modules,
             **{name: partial(passage, tp=tp) for name, passage in passages.items()},
+            JOIN: joined,
         }
         router = modules.get("router")
         if isinstance(router, RouterModule):
             self.calls[GATE] = router.gate
         self.segments = tuple(segments)
-        self.output = self.segments[-1].outputs[0]
+        self.output = self.segments[-1].steps[-1].outputs[0]
         self.full_recompute = False
         self.random = False
         """Whether a recomputation has to draw the same random numbers (an active dropout)."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The layer's output; under full recompute only x is kept."""
+    def forward(self, x: Tensor, ids: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
+        """The layer's output (and what it hands out beside it); under full recompute only x is kept.
+
+        A multi-token-prediction layer embeds the tokens `ids` [B, S].
+        """
         if self.full_recompute and self.training:
             return run_again(self._run, (x,), self.random)[0]
-        return self._run(x)[0]
+        found = self._run(x, ids)
+        return found if self.kept else found[0]
 
-    def _run(self, x: Tensor) -> tuple[Tensor, ...]:
-        held: dict[str, Any] = {INPUT: x}
+    def _run(self, x: Tensor, ids: Tensor | None = None) -> tuple[Tensor, ...]:
+        held: dict[str, Any] = {INPUT: x, IDS: ids}
         recomputes = self.training and not self.full_recompute
         given_up = GivenUp()
         promises = recomputes and any(segment.given_up for segment in self.segments)
@@ -55,7 +67,7 @@ class Block(nn.Module):
                     self._again(segment, held, given_up)
                 else:
                     self._steps(segment, held, given_up)
-        return (held[self.output],)
+        return (held[self.output], held[self.kept]) if self.kept else (held[self.output],)
 
     def _again(self, segment: Segment, held: dict[str, Any], given_up: GivenUp) -> None:
         """Run a segment keeping its inputs only; what it gives up is made from them again."""
@@ -95,3 +107,8 @@ class Block(nn.Module):
             tensor = held.pop(key, None)
             if isinstance(tensor, Tensor) and given_up.places:
                 given_up.forget(tensor)
+
+
+def joined(*tensors: Tensor) -> Tensor:
+    """Features side by side."""
+    return torch.cat(tensors, -1)

@@ -10,7 +10,7 @@ from cost_models.operators import Activation, CrossEntropy
 from cost_models.operators.base import Operator
 from cost_models.specs.model import Layer, ModelSpec, Role
 from planner.executor.model.block import Block
-from planner.executor.model.chunk import ChunkModule, LossShape
+from planner.executor.model.chunk import ChunkModule, LossShape, Predictions
 from planner.executor.model.chunked_head import ChunkedHead
 from planner.executor.model.operators.attention import AttentionModule
 from planner.executor.model.operators.convolution import BatchNormModule, Conv2dModule, PoolModule
@@ -63,7 +63,7 @@ MODULES: Mapping[str, Callable[[Any, Site], nn.Module]] = {
 
 def build_chunk(model: ModelSpec, cut: ChunkCut, options: BuildOptions) -> ChunkModule:
     """The chunk of one rank, its weights drawn from the seed; refuses what it cannot build by name."""
-    missing = unsupported_operators(model)
+    missing = unsupported_operators(model, predictions=options.train_mtp)
     if missing:
         raise BadInput(
             f"{model.name} needs {', '.join(missing)}, which the executor does not build; use another model"
@@ -72,15 +72,17 @@ def build_chunk(model: ModelSpec, cut: ChunkCut, options: BuildOptions) -> Chunk
     tied: dict[str, nn.Parameter] = {}
     layers: dict[int, nn.Module] = {}
     blocks, loss = 0, loss_shape(model, options)
-    for index, layer in chosen_layers(model, cut):
+    chosen = chosen_layers(model, cut, predictions=options.train_mtp)
+    for index, layer in chosen:
         maker = Maker(options, f"layers.{index}", layer.shares and f"{layer.shares}/{layer.kind}", tied)
         site = Site(maker, semantics_of(model), model.kinds[layer.kind], tables)
-        block = build_block(site, loss)
+        block = build_block(site, loss, hands_out=options.train_mtp and layer.role in (Role.MTP, Role.HEAD))
         if layer.role is Role.BLOCK:
             block.full_recompute = blocks < options.full_layers
             blocks += 1
         layers[index] = block
-    return ChunkModule(layers, cut, loss)
+    predicting = tuple(str(index) for index, layer in chosen if layer.role is Role.MTP)
+    return ChunkModule(layers, cut, loss, Predictions(predicting, options.mtp_weight))
 
 
 def loss_shape(model: ModelSpec, options: BuildOptions) -> LossShape:
@@ -98,8 +100,10 @@ def whole(model: ModelSpec) -> ChunkCut:
     return ChunkCut(True, True, 0, model.num_blocks)
 
 
-def chosen_layers(model: ModelSpec, cut: ChunkCut) -> tuple[tuple[int, Layer], ...]:
-    """Global index and layer of everything in the cut; multi-token-prediction layers stay out."""
+def chosen_layers(
+    model: ModelSpec, cut: ChunkCut, *, predictions: bool = False
+) -> tuple[tuple[int, Layer], ...]:
+    """Global index and layer of everything in the cut; multi-token-prediction layers stand with the head if at all."""
     found: list[tuple[int, Layer]] = []
     block, seen_block, index = 0, False, -1
     for layer in model.layers:
@@ -110,7 +114,7 @@ def chosen_layers(model: ModelSpec, cut: ChunkCut) -> tuple[tuple[int, Layer], .
                 here = cut.start <= block < cut.stop
                 block += 1
             elif layer.role is Role.MTP:
-                here = False
+                here = predictions and cut.last
             else:
                 here = cut.last if seen_block else cut.first
             if here:
@@ -118,17 +122,20 @@ def chosen_layers(model: ModelSpec, cut: ChunkCut) -> tuple[tuple[int, Layer], .
     return tuple(found)
 
 
-def build_block(site: Site, loss: LossShape) -> Block:
-    """One layer's operators and how tensors pass between them."""
+def build_block(site: Site, loss: LossShape, *, hands_out: bool = False) -> Block:
+    """One layer's operators and how tensors pass between them; `hands_out`: what the logits are made of too."""
     operators = site.kind.operators
     modules = {operator.name: build_operator(operator, site) for operator in operators}
     regions = Regions(site.tp.size > 1, site.tp.splits_sequence)
     steps = wire(operators, regions)
     again = recomputed(site.kind, site.options.scopes, regions)
     chunks = site.options.cross_entropy_chunks
+    kept = operators[-2].inputs[0] if hands_out else ""
+    keys = frozenset({kept} if kept else ())
     if chunks > 1 and isinstance(operators[-1], CrossEntropy):
-        return ChunkedHead(modules, segments_of(steps[:-2], again), site.tp, chunks, loss.total)
-    block = Block(modules, segments_of(steps, again), site.tp)
+        segments = segments_of(steps[:-2], again, keys)
+        return ChunkedHead(modules, segments, site.tp, kept, chunks=chunks, loss=loss.total)
+    block = Block(modules, segments_of(steps, again, keys), site.tp, kept)
     block.random = site.options.dropout
     return block
 

@@ -20,20 +20,26 @@ class ChunkedHead(Block):
         modules: dict[str, nn.Module],
         segments: Sequence[Segment],
         tp: TensorParallel,
+        kept: str = "",
+        *,
         chunks: int,
         loss: Callable[[Tensor, Tensor], Tensor],
     ) -> None:
         """`segments` end before the last two modules, the output matrix and the soft cap."""
-        super().__init__(modules, segments, tp)
+        super().__init__(modules, segments, tp, kept)
         self.chunks = chunks
         self.loss_of = loss
         self.tail = tuple(modules)[-2:]
 
-    def forward(self, x: Tensor, targets: Tensor | None = None) -> Tensor:
-        """All logits, or the sum of the losses."""
-        hidden = self._run(x)[0]
-        if targets is None:
-            return self._logits(hidden)
+    def forward(
+        self, x: Tensor, ids: Tensor | None = None, targets: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, ...]:
+        """All logits, or the sum of the losses; and what is handed out beside them."""
+        hidden, *beside = self._run(x, ids)
+        found = self._logits(hidden) if targets is None else self._losses(hidden, targets)
+        return (found, *beside) if self.kept else found
+
+    def _losses(self, hidden: Tensor, targets: Tensor) -> Tensor:
         rows = hidden.flatten(0, 1).chunk(self.chunks)
         wanted = targets.flatten().chunk(self.chunks)
         losses = [run_again(self._loss, pair, random=False)[0] for pair in zip(rows, wanted, strict=True)]

@@ -42,5 +42,7 @@ class BuildOptions:
     fused_cross_entropy: bool = False
     cross_entropy_chunks: int = 1
     train_mtp: bool = False
+    mtp_weight: float = 0.0
+    """Share of the mean loss of the multi-token-prediction layers in the loss."""
     context: ContextParallel = field(default_factory=ContextParallel)
     experts: ExpertParallel = field(default_factory=ExpertParallel)

@@ -21,8 +21,13 @@ class Segment:
     """Outputs that are dropped after the forward pass although later steps read them."""
 
 
-def segments_of(steps: Sequence[Step], what: Recomputed) -> tuple[Segment, ...]:
-    """Runs of consecutive steps that are recomputed together, and the runs between them."""
+def segments_of(
+    steps: Sequence[Step], what: Recomputed, kept: frozenset[str] = frozenset()
+) -> tuple[Segment, ...]:
+    """Runs of consecutive steps that are recomputed together, and the runs between them.
+
+    `kept` are keys that are wanted after the last step, beside its output.
+    """
     runs: list[list[Step]] = []
     again = what.operators
     steps = gathered(steps, again)
@@ -35,7 +40,7 @@ def segments_of(steps: Sequence[Step], what: Recomputed) -> tuple[Segment, ...]:
     found, start = [], 0
     for run in runs:
         stop = start + len(run)
-        found.append(_segment(steps, (start, stop), run[0].scope_of in again, what.given_up))
+        found.append(_segment(steps, (start, stop), run[0].scope_of in again, (what.given_up, kept)))
         start = stop
     return tuple(found)
 
@@ -59,10 +64,17 @@ def _reads(reader: Step, writer: Step) -> bool:
     return bool(set(reader.inputs) & set(writer.outputs))
 
 
-def _segment(steps: Sequence[Step], part: tuple[int, int], again: bool, given_up: frozenset[str]) -> Segment:
+def _segment(
+    steps: Sequence[Step],
+    part: tuple[int, int],
+    again: bool,
+    special: tuple[frozenset[str], frozenset[str]],
+) -> Segment:
+    """`special`: keys that are given up, and keys that are kept to the end."""
     start, stop = part
+    given_up, kept = special
     run, later = steps[start:stop], steps[stop:]
-    read_later = {key for step in later for key in step.inputs}
+    read_later = {key for step in later for key in step.inputs} | kept
     final = steps[-1].outputs[0]
     written = {key for step in run for key in step.outputs}
     inputs = tuple(dict.fromkeys(key for step in run for key in step.inputs if key not in written))

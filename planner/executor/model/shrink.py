@@ -12,7 +12,7 @@ from typing import Any
 from cost_models.operators import Attention, GroupedLinear, Linear, Norm, Rope, Router
 from cost_models.operators.base import Operator
 from cost_models.specs.model import Layer, LayerKind, ModelSpec, Role
-from planner.executor.model.wiring import LATENT_INPUTS, is_gated
+from planner.executor.model.wiring import JOINED, LATENT_INPUTS, is_gated
 
 HEAD_DIM = 8
 LATENT_ROTATED = 4
@@ -213,6 +213,10 @@ def _linear(operator: Linear, kind: LayerKind, heads: _Heads | None, sizes: _Siz
     rope = next((op for op in kind.operators if isinstance(op, Rope)), None)
     joined = rope is not None and rope.inputs == LATENT_INPUTS and operator.name == rope.inputs[1]
     parts = []
+    if operator.inputs == (JOINED,):  # embedding and hidden state side by side
+        widths = ({"features": sizes.of(part.features)} for part in operator.parts)
+        own = tuple(part.model_copy(update=width) for part, width in zip(operator.parts, widths, strict=True))
+        return {"in_features": 2 * sizes.of(operator.in_features // 2), "parts": own}
     for part in operator.parts:
         features = sizes.of(part.features)
         if joined and heads is not None:

@@ -81,12 +81,14 @@ HARMLESS: Mapping[str, object] = {"residual_after_norm": False, "scale_embedding
 """Settings that change nothing at this value, and cannot be built at another."""
 
 
-def unsupported_operators(model: ModelSpec) -> tuple[str, ...]:
+def unsupported_operators(model: ModelSpec, *, predictions: bool = False) -> tuple[str, ...]:
     """What cannot be built, by name: operator families, features of operators, settings; empty where all can."""
     found: list[str] = []
     if len(model.stacks) > 1:
         found.append("several stacks (" + ", ".join(stack.name for stack in model.stacks) + ")")
-    for kind in dict.fromkeys(layer.kind for layer in model.layers if layer.role is not Role.MTP):
+    for kind in dict.fromkeys(
+        layer.kind for layer in model.layers if predictions or layer.role is not Role.MTP
+    ):
         operators = model.kinds[kind].operators
         for operator in operators:
             found += _operator(operator)

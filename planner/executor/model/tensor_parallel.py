@@ -100,6 +100,14 @@ def unite(x: Tensor, tp: TensorParallel) -> Tensor:
     return found
 
 
+def spread(x: Tensor, tp: TensorParallel) -> Tensor:
+    """[B, S, features / tp] -> all features of the positions that the rank holds outside tensor-parallel regions."""
+    if tp.size == 1:
+        return x
+    found: Tensor = _Spread.apply(x, tp)  # type: ignore[no-untyped-call]
+    return found
+
+
 def sequence_slice(x: Tensor, tp: TensorParallel, dim: int) -> Tensor:
     """The rank's slice of the positions of a tensor that is whole on every rank."""
     if not tp.splits_sequence:
@@ -230,3 +238,39 @@ class _Unite(torch.autograd.Function):
 def _own_positions(x: Tensor, tp: TensorParallel) -> Tensor:
     length = x.shape[SEQUENCE_DIM] // tp.size
     return x.narrow(SEQUENCE_DIM, tp.rank * length, length).contiguous()
+
+
+class _Spread(torch.autograd.Function):
+    """All features of the rank's positions forward, its features of all positions backward: all-to-all, or an
+    all-gather and a cut where every rank holds all positions."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, tp: TensorParallel) -> Tensor:
+        ctx.tp = tp
+        if not tp.sequence:
+            return _gathered_features(x, tp)
+        by_positions = x.view(x.shape[0], tp.size, -1, x.shape[-1]).transpose(0, 1)
+        return _swapped(by_positions, tp).movedim(0, -2).flatten(-2)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
+        (gradient,), tp = gradients, ctx.tp
+        if not tp.sequence:
+            return gradient.chunk(tp.size, -1)[tp.rank].contiguous(), None
+        by_features = gradient.reshape(*gradient.shape[:-1], tp.size, -1).movedim(-2, 0)
+        return _swapped(by_features, tp).movedim(0, SEQUENCE_DIM).flatten(
+            SEQUENCE_DIM, SEQUENCE_DIM + 1
+        ), None
+
+
+def _gathered_features(x: Tensor, tp: TensorParallel) -> Tensor:
+    found = x.new_empty((tp.size * x.shape[0], *x.shape[1:]))
+    GATHER(found, x.contiguous(), group=tp.group)
+    return found.view(tp.size, *x.shape).movedim(0, -2).flatten(-2)
+
+
+def _swapped(parts: Tensor, tp: TensorParallel) -> Tensor:
+    """parts[r] goes to rank r; found[r] comes from it."""
+    found = torch.empty_like(parts, memory_format=torch.contiguous_format)
+    dist.all_to_all_single(found, parts.contiguous(), group=tp.group)
+    return found

@@ -12,6 +12,7 @@ from cost_models.operators import (
     Activation,
     Combine,
     Dispatch,
+    Embedding,
     GroupedLinear,
     Linear,
     LmHead,
@@ -25,6 +26,14 @@ from cost_models.operators.base import Operator
 INPUT = "x"
 """Key of the layer's input."""
 
+IDS = "ids"
+"""Key of the tokens that a multi-token-prediction layer embeds."""
+
+JOINED = "mtp_input"
+"""What the projection of a multi-token-prediction layer reads, and the two norms that it is made of, in this order (the
+released models')."""
+JOINED_OF = ("enorm", "hnorm")
+
 ENTER = "enter"
 """Not an operator: a tensor enters the tensor-parallel region."""
 
@@ -33,6 +42,12 @@ DIVIDE = "divide"
 
 UNITE = "unite"
 """Not an operator: what the experts made of the divided positions is whole on every rank again."""
+
+JOIN = "join"
+"""Not an operator: embedding and hidden state side by side, what a prediction layer's projection reads."""
+
+SPREAD = "spread"
+"""Not an operator: features that ranks have each a part of come together, and positions are divided as outside."""
 
 GATE = "gate"
 """Not an operator: the router's gate on the shared expert's output."""
@@ -43,9 +58,15 @@ INSIDE = "@tp"
 DIVIDED = "@slice"
 """Ending of the key of a tensor whose positions are divided for the experts, or of what they made of it."""
 
+PARTS = "@parts"
+"""Ending of the key of a tensor of which each rank has a part of the features."""
+
 RAW = "_raw"
 LATENT_INPUTS = ("q_up", "kv_down")
 """What the rotary embedding of latent attention reads: full queries, and the latent with the shared key."""
+
+PREDICTED = "mtp_"
+"""Beginning of the name of a prediction layer's embedding, which reads tokens beside the layer's input."""
 
 SHARED_OUTPUT = "shared_down"
 
@@ -119,16 +140,34 @@ def _wired(operators: Sequence[Operator], regions: Regions) -> _Names:
     for operator in operators:
         if isinstance(operator, Residual):
             _gate_shared(operator, operators, names)
+        if operator.inputs == (JOINED,):
+            _join(operator, names)
         inputs = _inputs(operator, names)
         if regions.tensor_parallel:
             inputs = _entered(operator, inputs, names, regions)
         outputs = _outputs(operator, operators, names)
-        united = isinstance(operator, Combine) and regions.divides_tokens
-        written = (f"{operator.name}{DIVIDED}",) if united else outputs
+        after = _passage(operator, regions)
+        written = (f"{operator.name}{after[1]}",) if after else outputs
         names.steps.append(Step(operator.name, inputs, written, operator.name))
-        if united:
-            names.steps.append(Step(UNITE, written, outputs, operator.name))
+        if after:
+            names.steps.append(Step(after[0], written, outputs, operator.name))
     return names
+
+
+def _passage(operator: Operator, regions: Regions) -> tuple[str, str] | None:
+    """The step that an operator's output goes through, and the ending of what goes in."""
+    if isinstance(operator, Combine) and regions.divides_tokens:
+        return UNITE, DIVIDED
+    if operator.inputs == (JOINED,) and regions.tensor_parallel:
+        return SPREAD, PARTS
+    return None
+
+
+def _join(operator: Operator, names: _Names) -> None:
+    """The step that makes what a prediction layer's projection reads."""
+    read = tuple(names.alias[name] for name in JOINED_OF)
+    names.steps.append(Step(JOIN, read, (JOINED,), operator.name))
+    names.alias[JOINED] = JOINED
 
 
 def _inputs(operator: Operator, names: _Names) -> tuple[str, ...]:
@@ -137,6 +176,8 @@ def _inputs(operator: Operator, names: _Names) -> tuple[str, ...]:
         if operator.inputs == LATENT_INPUTS:
             return (names.alias["q_up"], names.alias["kv_down"], names.alias["k_nope"])
         return (names.alias["q"], names.alias["k"])
+    if isinstance(operator, Embedding) and operator.name.startswith(PREDICTED):
+        return (IDS,)
     read = tuple(key for name in operator.inputs for key in names.keys(name))
     return (*read, *_of_routing(operator, names))
 

@@ -116,25 +116,25 @@ def differences(layout: Layout) -> Differences:
     return compare(layout.order(), layout.devices)
 
 
-def compare(order: RunOrder, world: int, graded: int = STEPS) -> Differences:
+def compare(order: RunOrder, world: int) -> Differences:
     """Hold an order against one process with the same model, job and options."""
-    return compare_all([order], world, graded)[0]
+    return compare_all([order], world)[0]
 
 
-def compare_all(orders: Sequence[RunOrder], world: int, graded: int = STEPS) -> list[Differences]:
-    """The same of several orders, one after the other in the same processes; gradients of the first `graded` steps."""
+def compare_all(orders: Sequence[RunOrder], world: int) -> list[Differences]:
+    """The same of several orders, one after the other in the same processes."""
     expected = [reference_of(order) for order in orders]
     documents = [
         with_seed_of(reference, order).to_json() for reference, order in zip(expected, orders, strict=True)
     ]
     by_rank = run_ranks(train_rank, world, documents, timeout_s=120.0)
     return [
-        _differences(reference, ranks, graded)
+        _differences(reference, ranks)
         for reference, ranks in zip(expected, zip(*by_rank, strict=True), strict=True)
     ]
 
 
-def _differences(expected: ReferenceRun, ranks: Sequence[Any], graded: int) -> Differences:
+def _differences(expected: ReferenceRun, ranks: Sequence[Any]) -> Differences:
     loss = max(
         abs(own.loss - step.loss) / step.loss
         for own_steps, _ in ranks
@@ -143,8 +143,9 @@ def _differences(expected: ReferenceRun, ranks: Sequence[Any], graded: int) -> D
     gradients, parameters, names = Worst(), Worst(), set()
     rounding = rounding_names([step.gradients for step in expected.steps])
     for own_steps, own_parameters in ranks:
-        for own, step in list(zip(own_steps, expected.steps, strict=True))[:graded]:
+        for own, step in zip(own_steps, expected.steps, strict=True):
             compare_gradients(own.gradients, step.gradients, gradients)
+            gradients.see(abs(own.grad_norm - step.grad_norm) / step.grad_norm, "norm of all gradients")
             names |= set(own.gradients)
         compare_parameters(own_parameters, expected.parameters, rounding, parameters)
     missing = tuple(sorted(expected.first_names - names))

@@ -7,7 +7,6 @@ import pytest
 
 from planner.executor.positions import context_runs, positions_of, token_parts
 from planner.executor.refuse import run_violations
-from planner.executor.verification import LIMITS
 from tests.planner.executor.equality import JOB, OPTIONS, compare_all
 from tests.planner.executor.model.configs import CASES as FAMILIES
 from tests.planner.executor.orders import LLAMA, tiny_order
@@ -35,8 +34,6 @@ ON_FOUR: tuple[Case, ...] = (
     ("cp=2,dp=2,dp_replicate=2,dp_shard=1,zero=3,mbs=4", GROUPED, {}, {}),
     ("cp=2,mbs=4,dp=2,zero=1", FAMILIES["gpt oss"], {}, {}),
 )
-# The gradient of gpt-oss's key bias is nearly nothing but rounding, of which Adam makes whole steps (in any layout).
-FIRST_STEP_ALONE = ("gpt_oss",)
 
 
 def _equal(cases: tuple[Case, ...], world: int) -> None:
@@ -45,12 +42,9 @@ def _equal(cases: tuple[Case, ...], world: int) -> None:
         stated = {**JOB, "global_batch": 8, **job}
         orders.append(tiny_order(text, devices=world, config=config, job=stated, **OPTIONS, **options))
         assert run_violations(orders[-1], 0) == ()
-    for order, found in zip(orders, compare_all(orders, world, graded=1), strict=True):
+    for order, found in zip(orders, compare_all(orders, world), strict=True):
         model = order.situation.model
-        equal = found.within_limits()
-        if model.family in FIRST_STEP_ALONE:
-            equal = found.gradients <= LIMITS["gradients"]
-        assert equal, (model.name, order.strategy.mesh_text(), order.strategy.cp_kind, found)
+        assert found.within_limits(), (model.name, order.strategy.text(), found)
 
 
 def test_two_processes_equal_one() -> None:
