@@ -3,6 +3,7 @@
 They hold no secret, so they are answered without a key; everything that the page shows it asks for with one.
 """
 
+from functools import lru_cache
 from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -51,26 +52,35 @@ def folders() -> tuple[Traversable, ...]:
 
 
 @router.get("/")
-def read_start(if_none_match: Seen = None) -> Response:
+async def read_start(if_none_match: Seen = None) -> Response:
     """The page."""
     return answer_file("index.html", if_none_match)
 
 
 @router.get("/page/{name}")
-def read_file(name: Name, if_none_match: Seen = None) -> Response:
+async def read_file(name: Name, if_none_match: Seen = None) -> Response:
     """One of its files; all stand side by side, so no path leaves the folders."""
     return answer_file(name, if_none_match)
 
 
 def answer_file(name: str, if_none_match: str | None) -> Response:
     """A file with its hash as ETag; raises Problem 404."""
-    kind = TYPES.get(name.rpartition(".")[2])
-    found = next((folder / name for folder in folders() if (folder / name).is_file()), None)
-    if kind is None or found is None:
+    found = _read(name)
+    if found is None:
         raise Problem(404, "not_found", "the page has no such file")
-    content = found.read_bytes()
-    tag = f'"{sha256(content).hexdigest()[:32]}"'
+    content, tag, kind = found
     headers = HEADERS | {"ETag": tag}
     if if_none_match is not None and tag in if_none_match:
         return Response(status_code=304, headers=headers)
     return Response(content, headers=headers, media_type=kind)
+
+
+@lru_cache(maxsize=64)
+def _read(name: str) -> tuple[bytes, str, str] | None:
+    """Content, ETag and media type of a file of the package, which does not change while a server runs."""
+    kind = TYPES.get(name.rpartition(".")[2])
+    found = next((folder / name for folder in folders() if (folder / name).is_file()), None)
+    if kind is None or found is None:
+        return None
+    content = found.read_bytes()
+    return content, f'"{sha256(content).hexdigest()[:32]}"', kind

@@ -26,9 +26,10 @@ def markdown_report(reported: Reported) -> str:
 def _head(reported: Reported) -> Iterator[str]:
     asked = question_of(reported.situation)
     length = f"sequences of {asked['seq_len']:,}, " if asked["seq_len"] else ""
+    what = "" if asked["seq_len"] else " samples"
     yield f"## {_plain(asked['model'])} on {asked['devices']:,} x {_plain(asked['device'])}"
     yield ""
-    yield f"{length}{asked['global_batch']:,} a step, {asked['precision']}, {_plain(asked['engine'])}"
+    yield f"{length}{asked['global_batch']:,}{what} a step, {asked['precision']}, {_plain(asked['engine'])}"
     yield ""
     if reported.result is not None and reported.result.best is None:
         yield f"**{reported.result.status}** {_plain(reported.result.reason)}"

@@ -50,7 +50,7 @@ def question_of(situation: Situation) -> Mapping[str, object]:
         "cluster": cluster.name,
         "devices": cluster.num_devices,
         "device": cluster.device.name,
-        "seq_len": job.seq_len,
+        "seq_len": None if job.image_size else job.seq_len,
         "global_batch": job.global_batch,
         "precision": job.precision.value,
         "engine": f"{situation.engine.name}@{situation.engine.version}",

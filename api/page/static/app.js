@@ -147,6 +147,7 @@ class App {
       exportsCard(source, engine, () => plan), runsCard(() => (this.shown.stored ? null : plan.id), candidates[0].step_s), accuracyCard(), footer(plan),
     );
     this.links();
+    performance.mark("answer");
   }
 
   storedNote() {

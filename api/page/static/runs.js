@@ -1,6 +1,6 @@
 // Runs: a plan that trains, with its loss, throughput and logs as they come; or why this server starts none.
 
-import { card, el, fill, numbers, right, seconds, table, tabs, themed, three, whole } from "/page/base.js";
+import { card, el, fill, numbers, right, seconds, table, tabs, themed, three, whole, words } from "/page/base.js";
 import { axisStyle, chart, tooltip } from "/page/charts.js";
 import { ask } from "/page/client.js";
 import { field, select } from "/page/fields.js";
@@ -38,13 +38,13 @@ function startForm(planId, state, refresh) {
   const steps = el("input", { type: "number", min: "1", value: "20", id: "run-steps" }), launcher = select(["local", "slurm", "kubernetes"], "local", { id: "run-launcher" }), out = el("div");
   const go = async () => {
     const id = planId();
-    if (!id) { fill(out, el("p", { class: "soft small" }, "Search for this plan on this server first; a stored answer has no id here.")); return; }
+    if (!id) { fill(out, el("p", { class: "soft small" }, "The answer to begin with is kept, not searched here: press \"Find the best plan\" first.")); return; }
     try {
       const { id: run } = await ask("POST", `/v1/plans/${id}/runs`, { launcher: launcher.value, steps: Number(steps.value) });
       fill(out);
       await refresh();
       watch(run, state);
-    } catch (problem) { fill(out, problemNote(problem)); }
+    } catch (problem) { fill(out, disabled(problem) ? off() : problemNote(problem)); }
   };
   return el("div", { class: "stack" }, el("div", { class: "row low" }, field("Launcher", launcher), field("Steps", steps), el("button", { type: "button", id: "run-start", onclick: go }, "Start a run")), out);
 }
@@ -75,36 +75,44 @@ async function watch(id, state) {
 
 function runView(id, state) {
   const head = el("div", { class: "row" }), plots = el("div", { class: "split-row" }), message = el("div"), log = el("pre", { class: "file", tabindex: "0", "aria-label": "Log" });
-  const at = { rank: 0, after: 0 };
-  const rank = tabs("Log of rank", [["0", "rank 0"], ["1", "rank 1"]], "0", (value) => { at.rank = Number(value); at.after = 0; log.textContent = ""; });
+  const at = { rank: "", after: 0 }, steps = new Map();
+  const ranks = [["", "the run"], ["0", "rank 0"], ["1", "rank 1"], ["2", "rank 2"], ["3", "rank 3"]];
+  const rank = tabs("Log of", ranks, "", (value) => { at.rank = value; at.after = 0; log.textContent = ""; more(id, at, log); });
   const stop = el("button", { type: "button", onclick: () => ask("POST", `/v1/runs/${id}/cancel`) }, "Cancel the run");
   const update = async () => {
-    const run = await ask("GET", `/v1/runs/${id}`), metrics = await ask("GET", `/v1/runs/${id}/metrics`);
-    fill(head, el("h3", {}, id), stateWord(run), LIVE.has(run.state) ? stop : null);
-    fill(message, run.failure_detail ? el("div", { class: "note bad" }, el("strong", {}, run.failure_code), el("p", {}, run.failure_detail)) : null);
-    const steps = stepsOf(metrics);
-    fill(plots, steps.length ? [series("Loss", steps, "loss", "--c5"), series("Seconds a step", steps, "step_s", "--c1", state.predicted)] : el("p", { class: "soft" }, "No step yet."));
+    const run = await ask("GET", `/v1/runs/${id}`), metrics = await ask("GET", `/v1/runs/${id}/metrics?after=${Math.max(0, ...steps.keys())}`);
+    for (const each of metrics.items) steps.set(each.step, each);
+    fill(head, el("h3", {}, id), stateWord(run), LIVE.has(run.state) ? stop : null, compared(run));
+    fill(message, run.failure_detail ? el("div", { class: "note bad" }, el("strong", {}, words(run.failure_code)), el("p", {}, run.failure_detail)) : null);
+    if (metrics.items.length || !plots.children.length) fill(plots, drawn([...steps.values()], run.predicted?.step_s ?? state.predicted));
     await more(id, at, log);
     return LIVE.has(run.state);
   };
   return { node: el("div", { class: "stack" }, head, message, plots, rank, log), update, message };
 }
 
-/** The steps of a metrics answer, whatever it calls the list. */
-export function stepsOf(metrics) {
-  const found = metrics.steps ?? metrics.items ?? (Array.isArray(metrics) ? metrics : []);
-  return found.filter((each) => each.step !== undefined && each.loss !== undefined);
+function compared(run) {
+  const predicted = run.predicted?.step_s, measured = run.measured?.step_s;
+  if (!predicted || !measured) return null;
+  return el("span", { class: "soft small" }, `predicted ${seconds(predicted)} a step, measured ${seconds(measured)}`);
+}
+
+function drawn(steps, predicted) {
+  if (steps.length === 0) return el("p", { class: "soft" }, "No step yet.");
+  const rate = steps.some((each) => each.tokens_per_s) ? series(`Throughput, ${steps[0].unit ?? "tokens"}/s`, steps, "tokens_per_s", "--c3") : null;
+  return [series("Loss", steps, "loss", "--c5"), series("Seconds a step", steps, "step_s", "--c1", predicted), rate];
 }
 
 async function more(id, at, log) {
-  const answer = await ask("GET", `/v1/runs/${id}/logs?rank=${at.rank}&after=${at.after}`);
-  const lines = answer.lines ?? answer.items ?? [];
-  if (lines.length) log.textContent += `${lines.map((line) => line.text ?? line).join("\n")}\n`;
-  at.after = answer.next ?? answer.after ?? at.after + lines.length;
+  const rank = at.rank === "" ? "" : `rank=${at.rank}&`;
+  let answer;
+  try { answer = await ask("GET", `/v1/runs/${id}/logs?${rank}after=${at.after}`); } catch (problem) { if (problem.status === 404) return; throw problem; }
+  if (answer.lines.length) log.textContent += `${answer.lines.join("\n")}\n`;
+  at.after = answer.next;
 }
 
 function series(title, steps, key, paint, predicted) {
-  const data = steps.map((each) => [each.step, each[key]]), last = data.at(-1)[1];
+  const data = steps.filter((each) => each[key] !== null).map((each) => [each.step, each[key]]), last = data.at(-1)?.[1] ?? 0;
   const mark = predicted ? { silent: true, symbol: "none", data: [{ yAxis: predicted }], lineStyle: { color: themed("--c7"), type: "dashed" }, label: { formatter: `predicted ${seconds(predicted)}`, position: "insideEndTop", color: themed("--text") } } : undefined;
   const drawn = chart(`${title}, last ${three(last)}`, 220, () => ({
     grid: { left: 8, right: 20, top: 22, bottom: 30, containLabel: true }, tooltip: tooltip((at) => `step ${at.value[0]}: ${three(at.value[1])}`),

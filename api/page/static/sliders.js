@@ -78,14 +78,21 @@ function latest(work) {
   };
 }
 
+/** The layout that is shown first, as fast as it goes; then the others. */
 async function reprice(request, state, base, candidates, out, search) {
-  const began = performance.now(), body = { ...changed(request, state), strategies: candidates.map((each) => withoutDevices(each.strategy)) };
-  let items;
-  try { items = (await ask("POST", "/v1/evaluations", body)).items; } catch (problem) { fill(out, problemNote(problem)); return; }
-  out.dataset.ms = (performance.now() - began).toFixed(1);
-  const first = items[0].evaluation, was = candidates[0];
-  const same = state.devices === base.devices && state.seq === base.seq && state.batch === base.batch;
-  fill(out, first ? shown(first, was, state, base) : refused(items[0].problem), others(items, candidates), same ? null : el("div", {}, el("button", { type: "button", id: "search-again", onclick: () => search({ ...request, ...changed(request, state) }) }, "Search for the best plan here")));
+  const began = performance.now(), at = { ...state }, question = changed(request, at), strategies = candidates.map((each) => withoutDevices(each.strategy));
+  const price = async (some) => (await ask("POST", "/v1/evaluations", { ...question, strategies: some })).items;
+  try {
+    const [first] = await price(strategies.slice(0, 1)), same = Object.keys(base).every((key) => at[key] === base[key]), rest = el("div");
+    out.dataset.ms = (performance.now() - began).toFixed(1);
+    fill(out, first.evaluation ? shown(first.evaluation, candidates[0], at, base) : refused(first.problem), rest, same ? null : el("div", {}, el("button", { type: "button", id: "search-again", onclick: () => search({ ...request, ...question }) }, "Search for the best plan here")));
+    if (moved(at, state)) return;
+    fill(rest, others([first, ...(strategies.length > 1 ? await price(strategies.slice(1)) : [])], candidates));
+  } catch (problem) { fill(out, problemNote(problem)); }
+}
+
+function moved(at, state) {
+  return Object.keys(at).some((key) => at[key] !== state[key]);
 }
 
 function shown(found, was, state, base) {

@@ -20,7 +20,7 @@ function ask(question, found) {
     "p", { class: "ask" },
     el("strong", {}, question.model), ` (${billions(found.model.parameters)} parameters`,
     found.model.active_parameters < found.model.parameters ? `, ${billions(found.model.active_parameters)} active` : "",
-    `) on ${whole(question.devices)} × ${question.device}, ${length}${whole(question.global_batch)} a step, ${question.precision}, ${question.engine}`,
+    `) on ${whole(question.devices)} × ${question.device}, ${length}${whole(question.global_batch)}${question.seq_len ? "" : " samples"} a step, ${question.precision}, ${question.engine}`,
   );
 }
 

@@ -198,7 +198,7 @@ def test_accuracy_by_source_is_the_reports(first_view: Any) -> None:
     drawn = option(first_view, "#accuracy .chart")["series"][1]["data"]
     assert [point["value"] for point in drawn] == [list(pair) for pair in steps.values()]
     text = first_view.inner_text("#accuracy")
-    assert "3 runs with step times: half of the predictions are within 10 %, 100 % within 10 %" in text
+    assert "3 runs with step times: half of the predictions are within 10.0 %, 100 % within 10 %" in text
 
 
 def test_a_search_shows_bound_and_incumbent_until_the_answer(until: Until, first_view: Any, url: str) -> None:
@@ -238,3 +238,45 @@ def test_a_pasted_config_and_a_drawn_cluster_are_planned(until: Until, first_vie
     first_view.wait_for_selector("#accuracy")
     assert "on 8 \u00d7" in first_view.inner_text("#plan")
     first_view.wait_for_selector('[data-key="whatif-step"]')  # a cluster that is spelt out has a slider too
+
+
+def test_a_run_is_followed_with_its_loss_throughput_and_log(
+    until: Until, open_page: Callable[..., Any], url: str
+) -> None:
+    run = dict.fromkeys(("failure_code", "failure_detail", "measured", "ratio"), None)
+    run |= {"id": "run_1", "plan_id": "plan_1", "state": "running", "launcher": "local", "created_at": "now"}
+    run["predicted"] = {"step_s": 0.5}
+    steps = [
+        {"step": n, "loss": 5.0 / n, "step_s": 0.5 + n / 100, "tokens_per_s": 100.0 * n} for n in (1, 2, 3)
+    ]
+    asked: list[str] = []
+
+    def answer(route: Any) -> None:
+        path = route.request.url.partition("/v1/")[2]
+        asked.append(path)
+        if path.startswith("runs?"):
+            route.fulfill(json={"items": [run], "next_cursor": None})
+        elif "/metrics" in path:
+            after = int(path.rpartition("=")[2])
+            route.fulfill(json={"items": [s for s in steps if s["step"] > after], "next": 3})
+        elif "/logs" in path:
+            fresh = path.endswith("after=0")
+            route.fulfill(json={"rank": None, "lines": ["step 1", "step 2"] if fresh else [], "next": 14})
+        else:
+            route.fulfill(json=run | {"state": "running" if len(asked) < 8 else "succeeded"})
+
+    page = open_page("about:blank")
+    page.route("**/v1/runs**", answer)
+    page.goto(url)
+    page.click("#runs td button")
+    until(page, "document.querySelectorAll('#runs .chart canvas').length === 3")
+    loss, seconds, rate = (page.locator("#runs .chart").nth(i).evaluate(CHART)["series"][0] for i in range(3))
+    assert loss["data"] == [[s["step"], s["loss"]] for s in steps]
+    assert seconds["data"] == [[s["step"], s["step_s"]] for s in steps]
+    assert seconds["markLine"]["data"][0]["yAxis"] == 0.5
+    assert rate["data"] == [[s["step"], s["tokens_per_s"]] for s in steps]
+    assert page.text_content("#runs pre") == "step 1\nstep 2\n"
+    until(page, "document.querySelector('#runs .row .verdict').textContent === 'succeeded'")
+    count = len(asked)
+    page.wait_for_timeout(1500)
+    assert len(asked) == count  # a run that has ended is not asked about again
