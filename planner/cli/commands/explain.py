@@ -1,16 +1,17 @@
 """`planner explain`: why this plan, and why not another."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 
 from planner.cli.answer import NO, Answer
-from planner.cli.document import read_document
+from planner.cli.document import Document, read_document
 from planner.cli.options import json_option, progress_option, request_options, strategy_option
 from planner.cli.plan_input import plan_of_document
 from planner.cli.question import Question, question_from_options, strategy_of
-from planner.cli.types import Number
+from planner.cli.types import Number, WholeNumber
 
 
 @click.command(name="explain", short_help="Why this plan; with --against, why not another strategy.")
@@ -23,6 +24,14 @@ from planner.cli.types import Number
     help='Why not this one? Text such as "tp=4" (the rest is searched), a file with a strategy, or -.',
 )
 @click.option(
+    "--measured",
+    metavar="RUN.json|TRACE",
+    help="Why slower than predicted? JSON of planner run, a trace of torch's profiler, or a folder of them.",
+)
+@click.option(
+    "--traced-steps", type=WholeNumber(1, 1_000_000), help="Steps in the trace, where it marks none."
+)
+@click.option(
     "--max-seconds",
     type=Number(0, 86_400),
     help="Time for searches; neighbours are priced behind it; default 30.",
@@ -32,15 +41,18 @@ from planner.cli.types import Number
 def command(**given: Any) -> Answer:
     """Explain a plan: what binds each stage, what each axis costs and saves, runners-up, better hardware.
 
-    With --against the answer is about one other strategy: illegal by which rule, short by how many GiB where, or
-    slower by how much and where. Exit code 0 whatever the answer is; 1 where the plan file holds no plan, with why
-    and what would help.
+    With --measured a run's step is attributed to computing, messages, bubble, data and stragglers, beside the
+    prediction. With --against the answer is about one other strategy: illegal by which rule, short by how many GiB
+    where, or slower by how much and where. Exit code 0 whatever the answer is; 1 where the plan file holds no plan,
+    with why and what would help.
     """
     stated = question_from_options(given)
     document = read_document(given["source"]) if given["source"] is not None else None
     unsolved = document.unsolved() if document and stated.strategy is None else None
     if unsolved is not None:
         return _unsolved(unsolved, given["as_json"])
+    if given["measured"] is not None:
+        return _measured(document, stated, given)
     asked = plan_of_document(document, stated)
     max_seconds = 30.0 if given["max_seconds"] is None else given["max_seconds"]
     if given["against"] is not None:
@@ -56,6 +68,20 @@ def command(**given: Any) -> Answer:
         show_explanation(asked.situation, explanation)
 
     return Answer(explanation.to_json(), show, given["as_json"])
+
+
+def _measured(document: Document | None, stated: Question, given: dict[str, Any]) -> Answer:
+    """Why a run was slower than predicted."""
+    from planner.cli.measured_run import attribute
+
+    found = attribute(Path(given["measured"]), document, stated, given["traced_steps"])
+
+    def show() -> None:
+        from planner.render.slower import show_slower
+
+        show_slower(found.to_json())
+
+    return Answer(found.to_json(), show, given["as_json"])
 
 
 def _unsolved(result: Mapping[str, Any], as_json: bool) -> Answer:

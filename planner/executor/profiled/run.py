@@ -101,7 +101,11 @@ def _run_part(order: ProfileOrder, folder: Path, threads: int, on_event: OnEvent
         store = Path(scratch) / "store"
         path = Path(scratch) / "order.json"
         order.model_copy(update={"store": str(store)}).write(path)
-        environment = os.environ | MALLOC_SETTINGS | {"OMP_NUM_THREADS": str(threads)}
+        environment = (
+            os.environ
+            | MALLOC_SETTINGS
+            | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(threads)}
+        )
         workers = [
             subprocess.Popen(
                 [sys.executable, "-m", WORKER, str(path), str(folder), str(rank)],
