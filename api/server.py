@@ -44,6 +44,31 @@ FORCED_S: Final = 5
 @click.option("--drain-seconds", type=click.FloatRange(0, 3600), default=10.0, show_default=True)
 @click.option("--keep-days", type=click.FloatRange(0, 36_500, min_open=True), default=90.0, show_default=True)
 @click.option("--max-stored-gb", type=click.FloatRange(0), default=10.0, show_default=True)
+@click.option("--allow-runs", is_flag=True, help="Let plans be run, with keys of scope run.")
+@click.option(
+    "--run-root",
+    "run_roots",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A folder whose models and data runs may read; repeatable.",
+)
+@click.option(
+    "--run-factory",
+    "run_factories",
+    multiple=True,
+    metavar="ENTRY",
+    help="A package.module:function that runs may call; repeatable.",
+)
+@click.option(
+    "--run-launch",
+    "run_launch",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="What launchers are told, as slurm.partition=gpu; repeatable.",
+)
+@click.option(
+    "--max-local-runs", type=WholeNumber(0, 1000), default=1, show_default=True, help="On one host."
+)
 @click.pass_context
 def command(context: click.Context, /, **given: Any) -> None:
     """Serve the planner over HTTP.
@@ -135,7 +160,23 @@ def _settings(given: dict[str, Any]) -> "Settings":
         keep_days=given["keep_days"],
         max_stored_bytes=int(given["max_stored_gb"] * GB),
         **searches,
+        **_runs(given),
     )
+
+
+def _runs(given: dict[str, Any]) -> dict[str, Any]:
+    """Settings of runs; raises BadInput for a folder that is none, or options that no launcher has."""
+    from api.runs.availability import check_configured
+
+    stated = {
+        key: given[key]
+        for key in ("allow_runs", "run_roots", "run_factories", "run_launch", "max_local_runs")
+    }
+    for root in given["run_roots"]:
+        if not root.is_dir():
+            raise BadInput(f"--run-root {str(root)[:200]} is no folder; make it, or give another")
+    check_configured(given["run_launch"])
+    return stated
 
 
 def _check_reach(settings: "Settings") -> None:

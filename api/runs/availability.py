@@ -1,6 +1,6 @@
 """Whether a launcher could start a plan from this server; nothing is started, and no torch is loaded."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -20,12 +20,25 @@ def check_launcher(launcher: str, plan: Mapping[str, Any], settings: Settings) -
     if launcher == "local":
         _check_local(plan)
         return
-    from planner.executor.launch.registry import make_launcher
+    from planner.executor.launch.registry import make_launcher, settings_of
 
     try:
-        make_launcher(launcher, configured_launch(launcher, settings))
+        make_launcher(launcher, settings_of(configured_launch(launcher, settings.run_launch)))
     except BadInput as error:
         raise _unavailable(error.detail) from None
+
+
+def check_configured(stated: Sequence[str]) -> None:
+    """Raise BadInput for what no launcher is told (`slurm.partition=gpu` is)."""
+    from planner.executor.launch.registry import launcher_options, settings_of
+
+    for text in stated:
+        key, found, _ = text.partition("=")
+        launcher, dot, _ = key.partition(".")
+        if not found or not dot or launcher not in ("slurm", "kubernetes"):
+            raise BadInput(f"--run-launch {text[:80]!r} is not LAUNCHER.KEY=VALUE; write slurm.partition=gpu")
+    for launcher in ("slurm", "kubernetes"):
+        launcher_options(launcher, settings_of(configured_launch(launcher, stated)))
 
 
 def _check_local(plan: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ Off until allowed. A path is taken only from the configured roots, a function on
 launcher's options only those that choose a place and a time: no line of shell, no image, no host comes from a request.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -146,8 +146,12 @@ def command_of(run_id: str, request: RunRequest, folder: RunFolder, settings: Se
     if request.launcher != "local":
         words += ["--name", run_id]
         place = request.place.model_dump(exclude_none=True)
-        for key, value in {**configured_launch(request.launcher, settings), **place}.items():
-            words += ["--launch", f"{key}={value}"]
+        # What the request says comes last, and of two the last one counts.
+        texts = [
+            *configured_launch(request.launcher, settings.run_launch),
+            *(f"{k}={v}" for k, v in place.items()),
+        ]
+        words += [word for text in texts for word in ("--launch", text)]
     return words
 
 
@@ -172,15 +176,10 @@ def _data_words(request: RunRequest, settings: Settings) -> list[str]:
     return words
 
 
-def configured_launch(launcher: str, settings: Settings) -> dict[str, str]:
-    """What the server was started with for a launcher (`--run-launch slurm.partition=gpu`)."""
-    found = {}
-    for text in settings.run_launch:
-        key, _, value = text.partition("=")
-        name, _, option = key.partition(".")
-        if name == launcher:
-            found[option] = value
-    return found
+def configured_launch(launcher: str, stated: Sequence[str]) -> list[str]:
+    """What the server was started with for a launcher (`--run-launch slurm.partition=gpu`), as KEY=VALUE."""
+    prefix = f"{launcher}."
+    return [text.removeprefix(prefix) for text in stated if text.startswith(prefix)]
 
 
 def _paths(request: RunRequest) -> Mapping[str, str]:

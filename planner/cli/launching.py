@@ -24,23 +24,6 @@ FOLDER: Final = "planner-runs"
 ENGINES_OF_THE_EXECUTOR: Final = ("torch", "ddp", "fsdp2", "parameter_server")
 
 
-def settings_of(stated: tuple[str, ...]) -> dict[str, object]:
-    """`--launch KEY=VALUE` as a mapping; whole numbers and booleans are read as such."""
-    settings: dict[str, object] = {}
-    for text in stated:
-        key, found, value = text.partition("=")
-        if not found or not key:
-            raise BadInput(
-                f"--launch {text!r:.80} is not KEY=VALUE; write for example --launch partition=gpu"
-            )
-        settings[key] = {"true": True, "false": False}.get(value, int(value) if value.isdecimal() else value)
-    # Slurm's time in minutes is a text all the same.
-    return {
-        key: str(value) if key in ("time", "mem", "cpu", "memory") else value
-        for key, value in settings.items()
-    }
-
-
 def is_launched(given: Mapping[str, Any]) -> bool:
     """Whether the run goes beyond the executor of this machine."""
     launcher: str = given["launcher"]
@@ -49,7 +32,7 @@ def is_launched(given: Mapping[str, Any]) -> bool:
 
 def remote_of(given: Mapping[str, Any], model: str) -> "Remote":
     """Where the run goes; the job's name is unique unless the user gave one."""
-    from planner.executor.launch.registry import make_launcher
+    from planner.executor.launch.registry import make_launcher, settings_of
     from planner.executor.remote import Remote
 
     launcher = make_launcher(given["launcher"], settings_of(given["launch"]), check=not given["dry_run"])

@@ -1,6 +1,6 @@
 """Launchers beyond this machine by name, with what a user sets them to."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pydantic import ValidationError
@@ -13,6 +13,7 @@ from planner.executor.launch.slurm import SlurmLauncher, SlurmOptions
 from planner.executor.launch.slurm.launcher import check_slurm
 
 LOCAL: Final = "local"
+NUMBERS: Final = ("cpus_per_node", "keep_s")
 LAUNCHERS: Final = (LOCAL, "slurm", "kubernetes")
 _OPTIONS: Final[Mapping[str, type[SlurmOptions] | type[KubernetesOptions]]] = {
     "slurm": SlurmOptions,
@@ -31,6 +32,20 @@ def make_launcher(name: str, settings: Mapping[str, object], *, check: bool = Tr
     if check:
         launcher.check()
     return launcher
+
+
+def settings_of(stated: Sequence[str]) -> dict[str, object]:
+    """`KEY=VALUE` texts as settings: whole numbers and booleans are read as such where the option is one."""
+    settings: dict[str, object] = {}
+    for text in stated:
+        key, found, value = text.partition("=")
+        if not found or not key:
+            raise BadInput(
+                f"--launch {text!r:.80} is not KEY=VALUE; write for example --launch partition=gpu"
+            )
+        words = {"true": True, "false": False}
+        settings[key] = words.get(value, int(value) if key in NUMBERS and value.isdecimal() else value)
+    return settings
 
 
 def launcher_options(name: str, settings: Mapping[str, object]) -> SlurmOptions | KubernetesOptions:

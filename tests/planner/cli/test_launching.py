@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from planner.cli.launching import settings_of
+from planner.executor.launch.registry import settings_of
 from tests.planner.cli.conftest import Run
 
 CONFIG = {
