@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from api.errors import Problem
+from api.errors import Fault, Problem
 from api.settings import Settings
 from api.strict_json import parse_json
 
@@ -22,7 +22,8 @@ class StrictRequest(Request):
             _check_content_type(self.headers.get("content-type"))
             self._body = await self._read(settings.max_body_bytes)
             if not self._body.strip():
-                raise Problem(400, "malformed", "the body is empty (byte 0); send one JSON object")
+                detail = "the body is empty (byte 0); send one JSON object"
+                raise Problem(400, "malformed", detail, [Fault("", "malformed", detail)])
         return self._body
 
     async def json(self) -> Any:

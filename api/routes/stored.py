@@ -15,9 +15,7 @@ async def stored_document(plans: Plans, caller: Caller, plan_id: str | None) -> 
     """The Plan body of an id, None without one; raises Problem 404, or 409 where the plan has no result."""
     if plan_id is None:
         return None
-    row = await found_plan(plans, plan_id)
-    if not caller.sees(row.key_id):
-        raise Problem(404, "not_found", "no such plan; it may have been forgotten, so plan again")
+    row = await found_plan(plans, plan_id, caller)
     if row.state != SUCCEEDED:
         detail = f"the plan is {row.state}; wait until it has succeeded"
         raise Problem(409, "illegal_transition", detail, [Fault("/plan_id", "illegal_transition", detail)])
