@@ -165,6 +165,22 @@ def test_server_answers(server_url: str) -> None:
         json.load(answer)
 
 
+def test_the_page_and_its_files_travel_with_the_wheel(server_url: str) -> None:
+    no_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    for path in ("/", "/page/app.js", "/page/timeline.js", "/page/echarts.common.min.js", "/page/example.json"):
+        with no_proxy.open(server_url + path, timeout=30) as answer:
+            assert answer.status == 200
+            assert len(answer.read()) > 500
+
+
+def test_a_report_is_written_without_extras(core: Installed) -> None:
+    answer = core.run("planner", "evaluate", *JOB.split(), "--strategy", "tp=2", "--report", "tp2.html")
+    assert answer.returncode == 0, answer.stderr
+    page = (core.work / "tp2.html").read_text()
+    assert "Content-Security-Policy" in page
+    assert len(page) > 500_000  # the plotting library is inside
+
+
 def test_server_without_its_extra_says_what_to_install(core: Installed) -> None:
     answer = core.run("planner-server", "--port", "0")
     assert answer.returncode == 2
