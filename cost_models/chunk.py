@@ -3,8 +3,8 @@
 A mesh (every knob but stage boundaries and the number of fully recomputed layers) gives one `LayerTable`: a row for
 the embedding (row 0), one for each block (rows 1..L) and one for the head with everything after the blocks (row L+1).
 A virtual stage of blocks [a, b) is the row segment [a + 1, b + 1), widened to row 0 on the first and to row L + 1 on
-the last virtual stage. Prefix sums and range maxima answer any number of segments in a few array operations, so the
-search's option tables and the evaluation of one strategy are the same function.
+the last virtual stage, which may hold no block beside. Prefix sums and range maxima answer any number of segments in a
+few array operations, so the search's option tables and the evaluation of one strategy are the same function.
 """
 
 from dataclasses import dataclass
@@ -223,16 +223,23 @@ def rows_of(blocks_start: Index, blocks_stop: Index, num_blocks: int) -> tuple[I
     return start, stop
 
 
-def chunk_costs(mesh: MeshCosts, blocks_start: Index, blocks_stop: Index, full_layers: Index) -> ChunkCosts:
-    """Costs of N chunks of blocks [start, stop) whose first `full_layers` blocks are fully recomputed.
+def stage_rows(stages: tuple[int, ...]) -> tuple[Index, Index]:
+    """Row segments of every virtual stage, (stages,) each: the first holds the embedding, the last the head."""
+    bounds = np.concatenate(([0], np.cumsum(np.asarray(stages, dtype=np.int64)))) + 1
+    bounds[0] -= 1
+    bounds[-1] += 1
+    return bounds[:-1], bounds[1:]
+
+
+def chunk_costs(mesh: MeshCosts, start: Index, stop: Index, full_layers: Index) -> ChunkCosts:
+    """Costs of N chunks of rows [start, stop) whose first `full_layers` blocks are fully recomputed.
 
     The worst instant of a chunk is max over its rows of (transient of the row - what the rows after it have given back
     of its own micro-batch), so memory = static + in flight x saved + that.
     """
     prefix, num_blocks = mesh.prefix, mesh.table.num_blocks
-    start, stop = rows_of(blocks_start, blocks_stop, num_blocks)
-    first_block = blocks_start + 1
-    split = first_block + np.minimum(full_layers, blocks_stop - blocks_start)
+    first_block = np.maximum(start, 1)
+    split = first_block + np.minimum(full_layers, np.minimum(stop, num_blocks + 1) - first_block)
 
     def total(sums: Array) -> Array:
         difference: Array = sums[stop] - sums[start]

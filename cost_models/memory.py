@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cost_models.chunk import STATIC_CAUSES, Array, Index, MeshCosts, chunk_costs, rows_of
+from cost_models.chunk import STATIC_CAUSES, Array, Index, MeshCosts, chunk_costs, stage_rows
 from cost_models.schedule import in_flight
 from cost_models.step import virtual_stage
 
@@ -33,8 +33,7 @@ def rank_memory(
 ) -> RankMemory:
     """Memory of one rank that holds `stages[chunk * pp + rank]` blocks per chunk."""
     where = virtual_stage(mesh)[rank]
-    bounds = np.concatenate(([0], np.cumsum(np.asarray(stages, dtype=np.int64))))
-    start, stop = bounds[where], bounds[where + 1]
+    start, stop = (rows[where] for rows in stage_rows(stages))
     full = np.asarray(full_layers, dtype=np.int64)[where]
     chunks = chunk_costs(mesh, start, stop, full)
     flight = in_flight(mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches).split_vectors[rank]
@@ -52,8 +51,7 @@ def rank_memory(
     order = (running, OPTIMIZER_STEP, INITIALISATION, CHECKPOINT_LOAD)
     phase = max(order, key=lambda name: phases.get(name, 0.0))
     causes = by_phase_cause[phase]
-    rows = zip(*rows_of(start, stop, mesh.table.num_blocks), strict=True)
-    host = float(sum(mesh.table.host_bytes[a:b].sum() for a, b in rows))
+    host = float(sum(mesh.table.host_bytes[a:b].sum() for a, b in zip(start, stop, strict=True)))
     return RankMemory(sum(causes.values()), phase, causes, phases, host, by_phase_cause)
 
 
@@ -82,10 +80,11 @@ def _outside_the_schedule(mesh: MeshCosts, start: Index, stop: Index) -> dict[st
     """Bytes of a rank's chunks in the step and in a load, above the states, and while the model is built."""
     table = mesh.table
     stepping = table.step_transient_bytes if table.stepping_bytes is None else table.stepping_bytes
-    rows = list(zip(*rows_of(start, stop, table.num_blocks), strict=True))
 
     def total(values: Array | None) -> float:
-        return 0.0 if values is None else float(sum(values[a:b].sum() for a, b in rows))
+        if values is None:
+            return 0.0
+        return float(sum(values[a:b].sum() for a, b in zip(start, stop, strict=True)))
 
     return {
         OPTIMIZER_STEP: total(stepping),
@@ -94,10 +93,9 @@ def _outside_the_schedule(mesh: MeshCosts, start: Index, stop: Index) -> dict[st
     }
 
 
-def _static_by_cause(mesh: MeshCosts, start: Array, stop: Array) -> dict[str, float]:
+def _static_by_cause(mesh: MeshCosts, start: Index, stop: Index) -> dict[str, float]:
     """Weights, gradients and optimizer bytes of the rank's chunks."""
-    first, last = rows_of(np.asarray(start), np.asarray(stop), mesh.table.num_blocks)
-    sums = [mesh.table.static_parts_bytes[:, a:b].sum(1) for a, b in zip(first, last, strict=True)]
+    sums = [mesh.table.static_parts_bytes[:, a:b].sum(1) for a, b in zip(start, stop, strict=True)]
     total = np.sum(sums, axis=0)
     return {cause: float(total[i]) for i, cause in enumerate(STATIC_CAUSES)}
 
@@ -105,11 +103,12 @@ def _static_by_cause(mesh: MeshCosts, start: Array, stop: Array) -> dict[str, fl
 def _peaks_in_loss(mesh: MeshCosts, start: int, stop: int, full: int) -> bool:
     """Whether a chunk's highest instant is the head's, which comes after everything is saved."""
     table = mesh.table
-    if stop != table.num_blocks:
+    if stop <= table.num_blocks + 1:
         return False
-    blocks = np.arange(start + 1, stop + 1)
-    recomputed = blocks < start + 1 + full
+    first = max(start, 1)
+    blocks = np.arange(first, table.num_blocks + 1)
+    recomputed = blocks < first + full
     transient = np.where(recomputed, table.full_transient_bytes[blocks], table.transient_bytes[blocks])
     saved = np.where(recomputed, table.full_saved_bytes[blocks], table.saved_bytes[blocks])
     behind = np.concatenate((np.cumsum(saved[::-1])[::-1][1:], [0.0])) + table.saved_bytes[-1]
-    return bool(table.transient_bytes[-1] >= (transient - behind).max())
+    return bool(table.transient_bytes[-1] >= (transient - behind).max(initial=0.0))

@@ -12,6 +12,7 @@ from cost_models.chunk import (
     chunk_costs,
     exposed_sync_s,
     rank_peak_bytes,
+    stage_rows,
     step_tail_s,
 )
 from cost_models.schedule import PipelineDurations, Timeline, in_flight, simulate, stage_table
@@ -36,7 +37,7 @@ def virtual_stage(mesh: MeshCosts) -> Index:
 
 
 def placed_chunk_costs(mesh: MeshCosts, start: Index, stop: Index, full_layers: Index) -> ChunkCosts:
-    """Costs of chunks of blocks [start, stop), arrays of shape (p, v, ...); the fields have the same shape."""
+    """Costs of chunks of rows [start, stop), arrays of shape (p, v, ...); the fields have the same shape."""
     names = tuple(ChunkCosts.__dataclass_fields__)
     parts = []
     for costs, ranks in mesh.alike:
@@ -100,9 +101,9 @@ def step_costs(mesh: MeshCosts, stages: tuple[int, ...], full_layers: tuple[int,
     + fixed) x straggler factor: gradient clipping is a barrier before the optimizer.
     """
     where = virtual_stage(mesh)
-    bounds = np.concatenate(([0], np.cumsum(np.asarray(stages, dtype=np.int64))))
+    start, stop = stage_rows(stages)
     full = np.asarray(full_layers, dtype=np.int64)
-    shaped = placed_chunk_costs(mesh, bounds[where], bounds[where + 1], full[where])
+    shaped = placed_chunk_costs(mesh, start[where], stop[where], full[where])
     point = (mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)
     timeline = simulate(*point, durations_of(mesh, shaped))
     sync, tail = after_backward_s(mesh, shaped)

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from cost_models.chunk import Array, MeshCosts, rows_of
+from cost_models.chunk import Array, MeshCosts, stage_rows
 from cost_models.mesh import MeshBatch, batch_of, mesh_key
 from cost_models.operators.base import Axis, Collective, Message, Phase
 from cost_models.pricing import Pricer
@@ -30,13 +30,12 @@ def sent_bytes(pricer: Pricer, mesh: MeshCosts, strategy: Strategy) -> Mapping[s
     step, micro = (
         values[..., 0] for values in pricer.states().sent_bytes(rows, batch, pricer.style(batch.key.cp_kind))
     )
-    bounds, full = np.concatenate(([0], np.cumsum(strategy.stages))), strategy.full_layers()
+    (start, stop), full = stage_rows(strategy.stages), strategy.full_layers()
     lines = np.asarray(rows.layers)
     sent = {axis: np.zeros(strategy.pp) for axis in AXES}
     for rank in range(strategy.pp):
         for stage in virtual_stage(mesh)[rank]:
-            first, last = (int(x) for x in rows_of(bounds[stage], bounds[stage + 1], len(rows.blocks)))
-            here, block = lines[first:last], int(bounds[stage]) + 1
+            here, block = lines[start[stage] : stop[stage]], max(int(start[stage]), 1)
             recomputed = lines[block : block + full[stage]]
             for index, axis in enumerate(("tp", "cp", "ep")):
                 each = once[index][here].sum() + again[index][recomputed].sum()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_models.chunk import TIME_CAUSES, MeshCosts, rows_of
+from cost_models.chunk import TIME_CAUSES, MeshCosts, stage_rows
 from cost_models.device_memory import verdict
 from cost_models.engines import Facts, complete, option_values
 from cost_models.errors import IllegalStrategy
@@ -183,13 +183,12 @@ def _breakdown(mesh: MeshCosts, strategy: Strategy, costs: StepCosts) -> tuple[i
 def _rank_parts(mesh: MeshCosts, strategy: Strategy, rank: int) -> tuple[np.ndarray, float]:
     """Seconds of one micro-batch on one rank by cause (forward + backward + recompute), and recompute alone."""
     table = mesh.table
-    bounds = np.concatenate(([0], np.cumsum(strategy.stages)))
-    full = strategy.full_layers()
+    (start, stop), full = stage_rows(strategy.stages), strategy.full_layers()
     parts = np.zeros(len(TIME_CAUSES))
     recompute_s = 0.0
     for stage in virtual_stage(mesh)[rank]:
-        first, last = (int(x) for x in rows_of(bounds[stage], bounds[stage + 1], table.num_blocks))
-        again = slice(int(bounds[stage]) + 1, int(bounds[stage]) + 1 + full[stage])
+        first, last = int(start[stage]), int(stop[stage])
+        again = slice(max(first, 1), max(first, 1) + full[stage])
         parts += (table.forward_parts_s + table.backward_parts_s)[:, first:last].sum(1)
         parts += table.full_parts_s[:, again].sum(1)
         recompute_s += float(table.base_recompute_s[first:last].sum() + table.full_parts_s[:, again].sum())

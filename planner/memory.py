@@ -82,11 +82,11 @@ def layer_names(labels: tuple[str, ...], strategy: Strategy, rank: int) -> tuple
     bounds = np.concatenate(([0], np.cumsum(strategy.stages)))
     for stage in stage_table(strategy.schedule, strategy.pp, strategy.vpp)[rank]:
         start, stop = int(bounds[stage]), int(bounds[stage + 1])
-        names += ["embedding"] if start == 0 else []
+        names += ["embedding"] if stage == 0 else []
         first = start
         for block in range(start, stop):
             if block + 1 == stop or labels[block + 1] != labels[block]:
                 names.append(f"{labels[block]}[{first}:{block + 1}]")
                 first = block + 1
-        names += ["head"] if stop == len(labels) else []
+        names += ["head"] if stage == len(strategy.stages) - 1 else []
     return tuple(names)

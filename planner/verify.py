@@ -52,7 +52,7 @@ def _facts(context: Context, strategy: Strategy) -> dict[str, bool]:
         * strategy.num_micro_batches(job.global_batch)
         == job.global_batch,
         "stages hold every layer once": sum(strategy.stages) == model.num_blocks
-        and min(strategy.stages) >= 1
+        and all(size or stage in (0, len(strategy.stages) - 1) for stage, size in enumerate(strategy.stages))
         and len(strategy.stages) == strategy.pp * strategy.vpp,
         "experts divide over their ranks": ranks % (strategy.ep * strategy.etp) == 0
         and (not model.is_moe or model.num_experts % strategy.ep == 0),
@@ -123,12 +123,14 @@ def simulated_step_s(context: Context, strategy: Strategy) -> float:
     """The step from the whole operation graph, without extending cycles."""
     mesh = context.mesh_of(strategy)
     where = stage_table(mesh.schedule, mesh.pp, mesh.vpp)
-    bounds = np.concatenate(([0], np.cumsum(np.asarray(strategy.stages, dtype=np.int64))))
+    starts = np.concatenate(([0], np.cumsum(strategy.stages)))
+    last = len(strategy.stages) - 1
     full = np.asarray(strategy.full_layers(), dtype=np.int64)[where]
     forward, backward, weight, sync, tail, paired = (np.zeros(where.shape) for _ in range(6))
     for rank, chunk in np.ndindex(where.shape):
         stage = where[rank, chunk]
-        one = chunk_costs(mesh.of_rank(rank), bounds[[stage]], bounds[[stage + 1]], full[[rank], chunk])
+        rows = (starts[[stage]] + (stage > 0), starts[[stage + 1]] + 1 + (stage == last))
+        one = chunk_costs(mesh.of_rank(rank), *rows, full[[rank], chunk])
         forward[rank, chunk], backward[rank, chunk] = one.forward_s[0], one.backward_s[0]
         weight[rank, chunk], sync[rank, chunk] = one.weight_s[0], one.sync_s[0]
         paired[rank, chunk] += one.forward_s[0]

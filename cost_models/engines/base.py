@@ -241,6 +241,11 @@ class Engine(ABC):
         """Broken rules of one complete strategy, each with the numbers and the nearest legal values."""
         meshes = batch_of([strategy], mesh_key(strategy))
         rules, mesh = self.rules(), meshes.row(0)
+        if (
+            len(strategy.stages) == strategy.pp * strategy.vpp
+            and sum(strategy.stages) == facts.model.num_blocks
+        ):
+            rules = tuple(rule for rule in rules if rule.name != "layers_stages")  # `stages_empty` knows more
         found = [r.explain(facts, mesh, strategy, rules) for r in rules if r.broken(facts, meshes)[0]]
         behind = stage_violations(facts, strategy, self.space(facts.model, facts.job))
         return _without_echoes((*found, *behind))

@@ -79,6 +79,7 @@ class Megatron(Engine):
             offload=() if sharded else ("optimizer",),
             full_recompute=not self.settings.ep_overlap,
             replicate_zero=1,
+            lone_ends=True,
         )
 
     def usual_zero(self, pp: int) -> int:

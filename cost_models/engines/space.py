@@ -38,6 +38,8 @@ class Space:
     expert: bool = True
     uniform_full: bool = True
     uniform_chunks: bool = False
+    lone_ends: bool = False
+    """The first or the last virtual stage may hold the embedding or the loss alone; asked for, not searched."""
     full_recompute: bool = True
     offload: tuple[str, ...] = ()
     """Kinds of offload that the engine has, beside none."""

@@ -39,6 +39,12 @@ def _stages(facts: Facts, strategy: Strategy, space: Space) -> Iterator[Violatio
     elif sum(strategy.stages) != blocks:
         detail = f"stages sum to {sum(strategy.stages)} layers, but {facts.model.name} has {blocks}"
         yield Violation("stages_sum", detail, (f"stages={even}",), source)
+    elif 0 in strategy.stages and (0 in strategy.stages[1:-1] or not space.lone_ends):
+        where = strategy.stages.index(0, 0 if not space.lone_ends else 1)
+        detail = f"virtual stage {where} of {wanted} holds no layer"
+        if space.lone_ends:
+            detail += ", which only the first (embedding) and the last (loss) may"
+        yield Violation("stages_empty", detail, (f"stages={even}",), source)
     elif space.uniform_chunks and strategy.vpp > 1 and len(set(strategy.stages)) > 1:
         detail = (
             f"uneven stages {'+'.join(map(str, strategy.stages))} with vpp {strategy.vpp} are not accepted"

@@ -100,6 +100,7 @@ class Torchtitan(TorchFamily):
             expert=model.is_moe and self.version != "0.1",
             offload=("parameters",),
             own_scopes=own,
+            lone_ends=self.version != "0.1",  # module_fqns_per_model_part
         )
 
     def state_bytes(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> StateBytes:
@@ -138,7 +139,7 @@ class Torchtitan(TorchFamily):
         return replace(policy, pair_schedules=pairs, pair_overlap=0.8 if overlaps else 0.0)
 
     def _cp_rule(self) -> Rule:
-        """torch's context parallelism gathers keys and values, or hands them round; 0.3 has no word for the latter."""
+        """Context parallelism of torch gathers keys and values, or hands them round; 0.3 has no word for the latter."""
         kinds = ("allgather",) if self.version == "0.3" else ("allgather", "ring")
 
         def breaks(facts: Facts, meshes: MeshBatch) -> Bool:

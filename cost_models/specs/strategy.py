@@ -23,6 +23,8 @@ ORDER_AXES = frozenset(DEFAULT_ORDER)
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,18}")
 
 Degree = Annotated[StrictInt, Field(ge=1, le=MAX_DEGREE)]
+Blocks = Annotated[StrictInt, Field(ge=0, le=MAX_DEGREE)]
+"""Layers of a virtual stage; none where it holds the embedding or the loss alone."""
 
 
 class StrategyRequest(Frozen):
@@ -42,7 +44,7 @@ class StrategyRequest(Frozen):
     sp: StrictBool | None = None
     schedule: ScheduleName | None = None
     recompute: str | None = None
-    stages: tuple[Degree, ...] | None = None
+    stages: tuple[Blocks, ...] | None = None
     cp_kind: Literal["ring", "allgather", "ulysses"] | None = None
     order: tuple[str, ...] | None = None
     offload: str | None = None

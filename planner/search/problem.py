@@ -30,6 +30,7 @@ from cost_models.chunk import (
     Index,
     MeshCosts,
     rank_peak_bytes,
+    rows_of,
 )
 from cost_models.schedule import in_flight, simulate
 from cost_models.step import after_backward_s, durations_of, placed_chunk_costs, virtual_stage
@@ -102,7 +103,8 @@ def chunks_of(mesh: MeshCosts, stages: Index, full_layers: Index) -> ChunkCosts:
     where = virtual_stage(mesh)
     stop = np.cumsum(stages, axis=1)
     start = stop - stages
-    return placed_chunk_costs(mesh, start.T[where], stop.T[where], full_layers.T[where])
+    rows = rows_of(start.T[where], stop.T[where], mesh.table.num_blocks)
+    return placed_chunk_costs(mesh, *rows, full_layers.T[where])
 
 
 def of_choices(chunks: ChunkCosts, chosen: NDArray[np.bool_]) -> ChunkCosts:

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models.chunk import Array, ChunkCosts, Index, MeshCosts, chunk_costs, exposed_sync_s, step_tail_s
+from cost_models.chunk import (
+    Array,
+    ChunkCosts,
+    Index,
+    MeshCosts,
+    chunk_costs,
+    exposed_sync_s,
+    rows_of,
+    step_tail_s,
+)
 from cost_models.schedule import in_flight
 
 
@@ -67,7 +76,8 @@ def segment_table(mesh: MeshCosts, width: int, full: int | None) -> SegmentTable
         here = open_.any(axis=0) & ((band.blocks >= number) | (full is not None))
         if not here.any():
             break
-        costs = chunk_costs(mesh, band.start[here], band.stop[here], np.full(int(here.sum()), number))
+        of_rows = rows_of(band.start[here], band.stop[here], mesh.table.num_blocks)
+        costs = chunk_costs(mesh, *of_rows, np.full(int(here.sum()), number))
         fits = _fits(mesh, costs, np.asarray(counts, dtype=np.float64)) & open_[:, here]
         at_class, at_segment = np.nonzero(fits)
         rows, columns = (index[at_segment] for index in np.nonzero(here))

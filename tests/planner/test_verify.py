@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from cost_models.errors import IllegalStrategy
 from cost_models.specs.recompute import Recompute
 from cost_models.specs.strategy import parse_strategy
 from planner.errors import VerificationFailed
@@ -74,6 +75,24 @@ def test_plans_of_every_schedule_verify(make_situation, schedule):
         verify(Context.of(of), found)
 
 
+@pytest.mark.parametrize(
+    "text", ["pp=4,stages=0+10+6+0", "pp=4,stages=9+7+0+0", "pp=2,vpp=2,stages=0+9+7+0,recompute=full:2"]
+)
+def test_the_ends_may_hold_embedding_and_loss_alone(make_situation, text):
+    of = make_situation("llama-3.2-1b", "dgx-h100", 8, seq_len=512, global_batch=64)
+    if "7+0+0" in text:
+        with pytest.raises(IllegalStrategy, match="virtual stage 2 of 4 holds no layer, which only the first"):
+            evaluate(of, parse_strategy(text))
+        return
+    found = evaluate(of, parse_strategy(text))
+    verify(Context.of(of), found)
+    held = [layers for stage in found.memory.stages for layers in stage.layers]
+    assert sorted(held) == sorted({*held}), "every layer once"
+    assert found.memory.stages[0].layers[0] == "embedding"
+    if found.strategy.vpp == 1:  # two of four ranks have next to nothing to do
+        assert found.step_s > evaluate(of, parse_strategy("pp=4,stages=4+4+4+4")).step_s
+
+
 @pytest.fixture(scope="module")
 def situation(make_situation):
     return make_situation("llama-3.1-8b", "dgx-h100", 16, seq_len=8192, global_batch=128)
@@ -122,7 +141,7 @@ def test_layers_lost_or_placed_twice_are_noticed(context, best, change):
     stages = {
         "lost": (first - 1, second, *rest),
         "doubled": (first + 1, second, *rest),
-        "empty": (0, first + second, *rest),
+        "empty": (first + second, 0, *rest),
         "merged": (first + second, *rest),
     }[change]
     with pytest.raises(VerificationFailed, match="stages hold every layer once"):

@@ -127,13 +127,14 @@ def read_stages(arguments: Arguments, num_layers: int, pp: int) -> tuple[int, ..
     return _filled(tuple(sizes))
 
 
-def _filled(stages: tuple[int, ...]) -> tuple[int, ...]:
-    """The stages; raises BadInput where one holds the embedding or the loss alone."""
-    empty = [index for index, size in enumerate(stages) if size < 1]
+def _filled(stages: tuple[int, ...], lone_ends: bool = True) -> tuple[int, ...]:
+    """The stages; raises BadInput where one but the first (embedding) and the last (loss) holds no layer."""
+    ends = (0, len(stages) - 1) if lone_ends else ()
+    empty = [index for index, size in enumerate(stages) if size < 0 or (size < 1 and index not in ends)]
     if empty:
         raise BadInput(
             f"--pipeline-model-parallel-size and its layout leave virtual stage {empty[0]} of {len(stages)} without a "
-            "layer (embedding or loss alone), which is not modelled; give every stage at least one layer",
+            "layer, which only the first (embedding) and the last (loss) may; give it one",
             pointer="/pipeline-model-parallel-layout",
         )
     return stages
@@ -195,7 +196,7 @@ def _uneven_ends(num_layers: int, pp: int, chunks: int, first: int, last: int) -
     ]
     if any(size % chunks for size in ranks):
         raise BadInput(f"pipeline ranks of {ranks} layers are not divisible by {chunks} virtual stages each")
-    return _filled(tuple(size // chunks for _ in range(chunks) for size in ranks))
+    return _filled(tuple(size // chunks for _ in range(chunks) for size in ranks), lone_ends=False)
 
 
 def _repeated(match: re.Match[str]) -> str:

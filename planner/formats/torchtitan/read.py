@@ -180,10 +180,10 @@ def _pipeline(parallel: Keys, pp: int, num_layers: int) -> dict[str, Any]:
     named = parallel.text(MODULE, "")
     if named:
         sizes = tuple(int(size) for size in named.split("+"))
-        if sum(sizes) != num_layers or len(sizes) % pp or 0 in sizes:
+        if sum(sizes) != num_layers or len(sizes) % pp or 0 in sizes[1:-1]:
             raise BadInput(
                 f"STAGES={named:.100} are {sum(sizes)} layers in {len(sizes)} stages, the model has {num_layers} for "
-                f"pp {pp}; give every stage at least one"
+                f"pp {pp}; give every stage but the first and the last at least one"
             )
         return {"schedule": schedule, "vpp": len(sizes) // pp, "stages": sizes}
     stages = number_of_stages(num_layers, pp, schedule, each, (less[0], less[1]))

@@ -193,23 +193,33 @@ def test_recompute_in_the_contracts_words(changes, recompute):
             "--recompute-num-layers 40 is more than the 12 layers there are",
         ),
         (
-            {"pipeline_model_parallel_size": 4, "pipeline_model_parallel_layout": "Et*4|t*4|t*4|L"},
-            "virtual stage 3 of 4 without a layer",
-        ),
-        (
-            {
-                "num_layers": 6,
-                "pipeline_model_parallel_size": 8,
-                "account_for_embedding_in_pipeline_split": "true",
-                "account_for_loss_in_pipeline_split": "true",
-            },
-            "virtual stage 0 of 8 without a layer",
+            {"pipeline_model_parallel_size": 4, "pipeline_model_parallel_layout": "Et*6||t*6|L"},
+            "virtual stage 1 of 4 without a layer",
         ),
     ],
 )
 def test_refusals_name_the_argument(changes, sentence):
     with pytest.raises(BadInput, match=sentence):
         read(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "stages"),
+    [
+        ({"pipeline_model_parallel_layout": "Et*4|t*4|t*4|L"}, (4, 4, 4, 0)),
+        ({"pipeline_model_parallel_layout": "E|t*6|t*6|L"}, (0, 6, 6, 0)),
+        (
+            {
+                "num_layers": 2,
+                "account_for_embedding_in_pipeline_split": "true",
+                "account_for_loss_in_pipeline_split": "true",
+            },
+            (0, 1, 1, 0),
+        ),
+    ],
+)
+def test_the_ends_may_hold_embedding_and_loss_alone(changes, stages):
+    assert read(pipeline_model_parallel_size=4, **changes).strategy.stages == stages
 
 
 def test_unknown_arguments_are_listed_with_the_one_they_may_be():
