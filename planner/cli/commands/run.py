@@ -44,6 +44,10 @@ OPTION_KEYS = (
     "weight_decay",
     "max_norm",
     "warmup_steps",
+    "moe_aux_loss",
+    "moe_aux_scope",
+    "moe_bias_rate",
+    "mtp_weight",
     "log_dir",
     "restarts",
     "timeout_s",
@@ -85,6 +89,18 @@ _RUN = (
     click.option("--no-clip", is_flag=True, help="Do not clip the gradient."),
     click.option(
         "--warmup-steps", type=WholeNumber(0, 1_000_000_000), help="Steps to the full rate; default 0."
+    ),
+    click.option(
+        "--moe-aux-loss", type=Number(0, 1e6), help="Factor of the experts' balancing loss; default 0."
+    ),
+    click.option(
+        "--moe-aux-scope", type=OneOf(("batch", "sequence")), help="Tokens that it balances; default batch."
+    ),
+    click.option(
+        "--moe-bias-rate", type=Number(0, 1), help="Step of a router's balancing correction; default 0."
+    ),
+    click.option(
+        "--mtp-weight", type=Number(0, 1e6), help="Of predictions' losses (train_mtp); default 0.3."
     ),
     click.option(
         "--nproc", type=WholeNumber(1, 100_000), help="Processes on each node; not for a run on this machine."
