@@ -24,13 +24,14 @@ MODEL_B := --model deepseek-v3 --cluster dgx-h800:2048 --seq-len 4096 --global-b
 DEMO_A := planner plan $(MODEL_A) --precision bf16 --engine megatron
 DEMO_B := planner plan $(MODEL_B) --precision bf16 --engine megatron
 
-.PHONY: help demo test system lint docs bench matrix frameworks gpucheck accuracy coverage oracle calibrate clean
+.PHONY: help demo test system lint docs audit bench matrix frameworks gpucheck accuracy coverage oracle calibrate clean
 
 help:
 	@echo "make demo   set up the core and plan two well-known models"
 	@echo "make test   set up everything, then lint, types, import rules, docs checks, tests"
 	@echo "make system tests with PostgreSQL, Chromium, Slurm, images; as root it installs them (Debian)"
 	@echo "make lint   the same without the tests"
+	@echo "make audit  known weaknesses of the pinned dependencies; asks their public database"
 	@echo "make bench  speed measurements; wants an idle machine"
 	@echo "make matrix     every layout beside one process; writes docs/executor_equality.md"
 	@echo "make frameworks exported settings through the frameworks' own parsers (1.5 GB beside .venv)"
@@ -68,6 +69,10 @@ lint: $(VENV)/.stamp-test
 docs: $(VENV)/.stamp-test
 	$(BIN)/codespell
 	$(BIN)/python -m pytest tests/docs -q
+
+# Strict: a package that the database does not answer for is no clean one.
+audit: $(VENV)/.stamp-test
+	$(BIN)/pip-audit --strict --no-deps --disable-pip --progress-spinner off --requirement constraints.txt
 
 bench: $(VENV)/.stamp-test
 	$(BIN)/python -m pytest -m bench -q
