@@ -1,7 +1,9 @@
 """Plans while they live: waiting, cancel, a full queue, and how searches fail."""
 
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -93,11 +95,12 @@ CODES = [None, "invalid_request", "worker_died", "time_limit", "memory_limit"]
 
 
 def test_how_a_search_fails(serve: Callable[..., Any], question: dict[str, Any]) -> None:
-    limits = {"search_grace_s": 1.5, "worker_memory_bytes": 300_000_000, "num_searches": 3}
+    limits = {"search_grace_s": 1.0, "worker_memory_bytes": 300_000_000, "num_searches": 3}
     with serve("by seed", **limits) as client:
         plans = []
         for seed in range(len(CODES)):
-            body = {**question, "search": {"max_seconds": 0.1, "seed": seed}}
+            limit_s = 2.0 if CODES[seed] == "time_limit" else 300.0
+            body = {**question, "search": {"max_seconds": limit_s, "seed": seed}}
             plans.append(asked(client, body))
         until(lambda: all(client.get(p["links"]["self"]).json()["ended_at"] for p in plans))
         finals = [client.get(p["links"]["self"]).json() for p in plans]
@@ -115,6 +118,23 @@ def test_a_worker_that_cannot_be_started_fails_its_plan(
     with serve(worker_command=("/no/such/program",)) as client:
         plan = client.post("/v1/plans", json=question, headers=WAIT).json()
     assert (plan["state"], plan["problem"]["code"]) == ("failed", "worker_died")
+
+
+def test_a_backup_taken_while_it_runs_is_restored(
+    serve: Callable[..., Any], question: dict[str, Any], tmp_path: Path
+) -> None:
+    backup = tmp_path / "restored" / "planner.sqlite"
+    backup.parent.mkdir()
+    with serve("hang", data_dir=tmp_path / "first", num_searches=1) as client:
+        running, queued = asked(client, {**question, "name": "a"}), asked(client, question)
+        until(lambda: state_of(client, running) == "running")
+        live = tmp_path / "first" / "planner.sqlite"
+        with closing(sqlite3.connect(live)) as source, closing(sqlite3.connect(backup)) as target:
+            source.backup(target)
+    with serve("answer", data_dir=backup.parent, starts_jobs=True) as client:
+        until(lambda: {state_of(client, plan) for plan in (running, queued)} == {"succeeded"})
+        again = client.get(running["links"]["self"]).json()
+        assert (again["name"], again["attempt"], again["request"]["job"]["seq_len"]) == ("a", 2, 2048)
 
 
 def test_a_server_that_stops_gives_its_plans_back(

@@ -43,6 +43,19 @@ class Cluster:
         """End at once, every connection with it."""
         self._run("pg_ctl", "-D", str(self._folder / "data"), "-m", "immediate", "-w", "stop")
 
+    def dump(self) -> Path:
+        """A backup as docs/service.md makes it."""
+        place = self._folder / "planner.dump"
+        self._run("pg_dump", "--exclude-schema=dbos", "--format=custom", f"--file={place}", self.url)
+        return place
+
+    def restore(self, dump: Path, name: str) -> str:
+        """Put a backup into a new database; its URL."""
+        url = self.url.rpartition("/")[0] + f"/{name}"
+        self._run("psql", "-c", f"CREATE DATABASE {name}", self.url)
+        self._run("pg_restore", f"--dbname={url}", str(dump))
+        return url
+
     def _run(self, program: str, *arguments: str) -> None:
         command = [str(self._programs / program), *arguments]
         if os.geteuid() == 0:  # it refuses to run as root

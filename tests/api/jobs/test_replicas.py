@@ -129,6 +129,18 @@ def test_an_upgrade_takes_over_when_the_last_of_the_old_has_left(cluster: Cluste
         new.kill()
 
 
+def test_a_dump_is_restored_into_an_empty_database(pair: tuple[Server, Server], cluster: Cluster) -> None:
+    ids = [ask(pair[0]) for _ in range(3)]
+    until(lambda: len(all_workers(pair[0].tag)) == 2)
+    url = cluster.restore(cluster.dump(), "restored")
+    server = Server(new_tag(), "steps", database=url).until_ready()
+    try:
+        until(lambda: {plan_of(server, plan_id)["state"] for plan_id in ids} == {"succeeded"})
+        assert attempts(server, ids) == [1, 2, 2]  # those that ran when it was taken run again
+    finally:
+        server.kill()
+
+
 def test_one_key_given_to_both_at_once_makes_one_plan(pair: tuple[Server, Server]) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
