@@ -42,14 +42,16 @@ class App {
     try { return await ask("GET", "/page/example.json"); } catch (problem) { this.refuse(problem); return null; }
   }
 
-  /** The stored answer holds the beginning of its timeline; the service gives the rest. */
+  /** The stored answer holds the beginning of its timeline; the service gives the rest, and its own numbers. */
   async whole(example) {
     const { model, cluster, job } = example.request, { strategy } = example.plan.result.best;
     let view;
     try { view = await ask("POST", "/v1/views", { model, cluster, job, strategy }); } catch { return; }
     if (this.laid !== this.shown || !this.shown.stored) return;
+    const before = this.shown.views[0].evaluation, moved = before.step_s !== view.evaluation.step_s || before.memory.device_used_bytes !== view.evaluation.memory.device_used_bytes;
     this.shown.views[0] = view;
-    document.getElementById("timeline")?.replaceWith(viewCards(view, null).timeline);
+    if (moved) { this.shown.plan.result.best = view.evaluation; this.choose(0); }
+    else document.getElementById("timeline")?.replaceWith(viewCards(view, null).timeline);
   }
 
   async catalog() {
