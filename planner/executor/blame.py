@@ -9,7 +9,7 @@ from planner.errors import Circumstances, RunFailed
 from planner.evaluation import evaluate
 from planner.executor.checkpoint.store import list_checkpoints
 from planner.executor.failures import (
-    ERROR,
+    CONSEQUENCES,
     HUNG,
     KILLED,
     MEMORY,
@@ -29,27 +29,21 @@ MOST_REMEDIES: Final = 2
 
 def run_failed(order: RunOrder, run_dir: Path, rank: int, exit_code: int, text: str) -> RunFailed:
     """The failure of a run whose launcher saw this rank end first, with this exit code and these last words."""
-    found = _of_attempt(run_dir, last_attempt(run_dir), rank, exit_code)
-    if found is None:
+    found = _of_attempt(run_dir, last_attempt(run_dir), rank if exit_code < 0 else None)
+    if found is None or (found.kind == KILLED and exit_code >= 0):
         return RunFailed(rank, exit_code, text, Circumstances(resume_from=_last_good(order)))
     message = found.message
-    if found.kind == MEMORY or (found.kind == KILLED and exit_code == -signal.SIGKILL):
-        message = "; ".join(part for part in (message, memory_advice(order)) if part)
+    if found.kind == MEMORY:
+        message = f"{message}; {memory_advice(order)}"
+    elif found.kind == KILLED:
+        message = memory_advice(order) if exit_code == -signal.SIGKILL else ""
     at = Circumstances(found.kind, found.phase, found.step, _last_good(order))
     return RunFailed(found.rank, exit_code, message or text, at)
 
 
 def failure_before(run_dir: Path, attempt: int) -> Failure | None:
-    """Why the attempt before this one ended, as far as its ranks left word; a rank without was killed."""
-    if attempt < 1:
-        return None
-    found = _of_attempt(run_dir, attempt - 1, -1, 0)
-    if found is not None and found.kind != TIMEOUT:
-        return found
-    signs = read_signs(run_dir, attempt - 1)
-    # Killed ranks cannot say so: their lines end first.
-    gone = min(signs, key=lambda sign: sign.at_s, default=None)
-    return None if gone is None else _failure(gone, attempt - 1, KILLED, "it was killed")
+    """Why the attempt before this one ended, as far as its ranks left word."""
+    return _of_attempt(run_dir, attempt - 1, None) if attempt else None
 
 
 def memory_advice(order: RunOrder) -> str:
@@ -70,28 +64,29 @@ def memory_advice(order: RunOrder) -> str:
     return f"{said}; change to {changes}"
 
 
-def _of_attempt(run_dir: Path, attempt: int, rank: int, exit_code: int) -> Failure | None:
-    """What came first in an attempt."""
-    signs = {sign.rank: sign for sign in read_signs(run_dir, attempt)}
-    if exit_code < 0 and rank in signs:
-        return _failure(signs[rank], attempt, KILLED, "")
+def _of_attempt(run_dir: Path, attempt: int, ended: int | None) -> Failure | None:
+    """What came first in an attempt; `ended` is the rank that a launcher saw end by a signal."""
+    signs = read_signs(run_dir, attempt)
     first = first_failure_of(run_dir, attempt)
-    if first is None or first.kind != TIMEOUT:
+    if first is not None and first.kind not in CONSEQUENCES:
         return first
-    timed_out = [each.rank for each in read_failures(run_dir) if each.attempt == attempt]
-    hung = hung_rank(list(signs.values()), timed_out)
-    if hung is None:
-        return Failure(first.rank, attempt, ERROR, first.phase, first.step, first.message)
-    sign, what = hung
-    waited = ", ".join(str(each) for each in sorted(timed_out)[:MOST_RANKS])
-    more = ", …" if len(timed_out) > MOST_RANKS else ""
-    message = (
-        f"it {what} while rank {waited}{more} waited for it in vain; look there, or give a longer --timeout-s"
-    )
-    return _failure(sign, attempt, HUNG, message)
+    missed = [each.rank for each in read_failures(run_dir) if each.attempt == attempt]
+    hung = hung_rank(signs, missed) if first is not None and first.kind == TIMEOUT else None
+    if hung is not None:
+        sign, what = hung
+        waited = ", ".join(map(str, sorted(missed)[:MOST_RANKS])) + (
+            ", …" if len(missed) > MOST_RANKS else ""
+        )
+        advice = "look there, or give a longer --timeout-s"
+        return _failure(sign, HUNG, f"it {what} while rank {waited} waited for it in vain; {advice}", attempt)
+    gone = [sign for sign in signs if (sign.rank not in missed if ended is None else sign.rank == ended)]
+    if gone:
+        # A killed rank cannot say so: its signs end first.
+        return _failure(min(gone, key=lambda sign: sign.at_s), KILLED, "it was killed", attempt)
+    return first
 
 
-def _failure(sign: Sign, attempt: int, kind: str, message: str) -> Failure:
+def _failure(sign: Sign, kind: str, message: str, attempt: int) -> Failure:
     return Failure(sign.rank, attempt, kind, sign.phase, sign.step, message, sign.at_s)
 
 

@@ -6,6 +6,7 @@ A rank leaves its failure in the run's folder; the launcher finds the first of a
 import errno
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cost_models.errors import BadInput
+from cost_models.units import format_bytes
 
 FOLDER: Final = "failures"
 LOSS: Final = "loss_not_finite"
@@ -21,7 +23,10 @@ DATA: Final = "data_exhausted"
 MEMORY: Final = "out_of_memory"
 HUNG: Final = "hung"
 TIMEOUT: Final = "timeout"
+LOST: Final = "lost"
 KILLED: Final = "killed"
+CONSEQUENCES: Final = (TIMEOUT, LOST)
+"""Kinds of ranks that only missed another."""
 INPUT: Final = "bad_input"
 ERROR: Final = "error"
 LASTING: Final = (LOSS, DISK, DATA, MEMORY, INPUT)
@@ -33,8 +38,24 @@ MEMORY_WORDS: Final = (
     "cannot allocate memory",
     "not enough memory",
 )
-DISK_WORDS: Final = tuple(os.strerror(number).lower() for number in DISK_ERRNOS)
-TIMEOUT_WORDS: Final = ("timed out", "timeout", "connection closed by peer", "connection reset")
+# torch's writer notices that fewer bytes were written than it gave, and forgets why.
+DISK_WORDS: Final = (
+    *(os.strerror(number).lower() for number in DISK_ERRNOS),
+    "unexpected pos",
+    "file write failed",
+)
+TIMEOUT_WORDS: Final = ("timed out", "timeout")
+LOST_WORDS: Final = (
+    "closed by peer",
+    "reset by peer",
+    "broken pipe",
+    "socket closed",
+    "remote process exited",
+    "recvvalue failed",
+    "sendbytes failed",
+    "failed to recv",
+)
+"""What gloo, NCCL and the store say where another process is gone."""
 MAX_MESSAGE: Final = 2000
 
 
@@ -69,8 +90,9 @@ class CheckpointFailed(RunStopped):
     def __init__(self, step: int, path: str, cause: BaseException, rank: int) -> None:
         self.kind = kind_of(cause)
         what = " ".join(str(getattr(cause, "strerror", "") or cause).split())[:300]
-        advice = "; free some space, or keep fewer with --keep" if self.kind == DISK else ""
-        super().__init__(f"the checkpoint of step {step:,} at {path} could not be written ({what}){advice}")
+        if self.kind == DISK:
+            what += f"; {_free_text(path)}; free some space, or keep fewer with --keep"
+        super().__init__(f"the checkpoint of step {step:,} at {path} could not be written: {what}")
         self.rank = rank
 
 
@@ -114,6 +136,11 @@ def kind_of(error: BaseException) -> str:
         return error.kind
     if isinstance(error, BadInput):
         return INPUT
+    return _kind_of_words(error)
+
+
+def _kind_of_words(error: BaseException) -> str:
+    """By number and words of what the system or torch said."""
     number, text = getattr(error, "errno", None), str(error).lower()
     # torch raises plain RuntimeErrors for what the system refuses it.
     refused = text if isinstance(error, RuntimeError) else ""
@@ -121,7 +148,16 @@ def kind_of(error: BaseException) -> str:
         return MEMORY
     if number in DISK_ERRNOS or _has(refused, DISK_WORDS):
         return DISK
+    if _has(text, LOST_WORDS):
+        return LOST
     return TIMEOUT if _has(text, TIMEOUT_WORDS) else ERROR
+
+
+def _free_text(path: str) -> str:
+    try:
+        return f"{format_bytes(shutil.disk_usage(Path(path).parent).free)} are free there"
+    except OSError:
+        return "the folder is gone"
 
 
 def _has(text: str, words: Iterable[str]) -> bool:
@@ -135,12 +171,12 @@ def read_failures(run_dir: Path) -> Iterator[Failure]:
 
 
 def first_failure_of(run_dir: Path, attempt: int | None = None) -> Failure | None:
-    """What came first in an attempt (None: the last one that failed); a rank that only waited is not blamed."""
+    """What came first in an attempt (None: the last one that failed); a rank that only missed another is not blamed."""
     found = list(read_failures(run_dir))
     if attempt is None:
         attempt = max((each.attempt for each in found), default=0)
     own = [each for each in found if each.attempt == attempt]
-    return next((each for each in own if each.kind != TIMEOUT), own[0] if own else None)
+    return next((each for each in own if each.kind not in CONSEQUENCES), own[0] if own else None)
 
 
 def lasting_failure(run_dir: Path, attempt: int) -> Failure | None:

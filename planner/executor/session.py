@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from planner.executor.blame import failure_before
 from planner.executor.checkpoint.reader import Resumed, resume
@@ -101,11 +102,30 @@ def process_group(order: RunOrder) -> Iterator[torch.device]:
         device = torch.device("cpu")
     backend = "nccl" if device.type == "cuda" else "gloo"
     device_id = device if device.type == "cuda" else None
-    dist.init_process_group(backend, timeout=timedelta(seconds=start_timeout_s(order)), device_id=device_id)
+    timeout = timedelta(seconds=start_timeout_s(order))
+    store = store_of_attempt(timeout)
+    rank, world = (-1, -1) if store is None else (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    dist.init_process_group(
+        backend, store=store, rank=rank, world_size=world, timeout=timeout, device_id=device_id
+    )
     yield device
     # Only a rank that succeeded: the others' failure must not wait for a barrier.
     dist.barrier()
     dist.destroy_process_group()
+
+
+def store_of_attempt(timeout: timedelta) -> Store | None:
+    """Where the ranks of this attempt meet; None where torch makes a place of their own for them.
+
+    The elastic agent's store outlives its workers: without a prefix a restarted rank may find the address of a process
+    that is gone, and wait for it.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True):
+        return None
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    world = int(os.environ["WORLD_SIZE"])
+    shared = TCPStore(address, port, world, is_master=False, timeout=timeout)
+    return PrefixStore(f"attempt-{attempt()}", shared)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -56,6 +57,7 @@ def _work(order_path: Path, run_dir: Path) -> None:
 
     before = lasting_failure(run_dir, attempt())
     if before is not None:
+        replace(before, attempt=attempt()).write(run_dir)  # for the attempt after this one
         raise RunStopped(f"not tried again: {before.message}")
     progress = Progress(run_dir, int(os.environ.get("RANK", "0")), attempt())
     try:
