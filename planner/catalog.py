@@ -1,5 +1,6 @@
 """What is known by name: devices, cluster presets, models and engines, with where each figure comes from."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import combinations
@@ -13,6 +14,7 @@ from cost_models.profiles import (
     list_models,
     load_device,
     load_preset,
+    measured_profile,
     model_config,
     profiles_root,
 )
@@ -66,11 +68,38 @@ def _device_line(name: str) -> Entry:
         "memory_bytes_per_s": device.memory_bytes_per_s.value,
         "half_precision_flops": peak.value if peak else None,
         "precisions": list(device.peak_flops),
+        "measured": _measured(name),
     }
 
 
 def _device(name: str) -> Entry:
-    return load_device(name).model_dump(mode="json")
+    return load_device(name).model_dump(mode="json") | {"measured": _coverage(name)}
+
+
+def _measured(name: str) -> str:
+    """The newest measured profile of a device, and what it covers, in short; empty where there is none."""
+    try:
+        profile = measured_profile(name)
+    except BadInput as error:
+        return str(error)
+    if profile is None:
+        return ""
+    curves = {point.name for point in profile.of("kernel")}
+    ended = "" if profile.manifest.complete else ", cut short"
+    return f"{profile.folder.name}: {len(curves)} kernels, {len(profile.of('collective'))} messages{ended}"
+
+
+def _coverage(name: str) -> Entry | None:
+    """Profile and curves by name with their number of points; None where the device was not measured."""
+    profile = measured_profile(name)
+    if profile is None:
+        return None
+    counts = Counter(point.name for point in profile.points if point.kind in ("kernel", "collective"))
+    return {
+        "profile": profile.title,
+        "complete": profile.manifest.complete,
+        "points": dict(sorted(counts.items())),
+    }
 
 
 def _cluster_line(name: str) -> Entry:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -97,24 +97,21 @@ def profile_device(
 
 def _run_part(order: ProfileOrder, folder: Path, threads: int, on_event: OnEvent | None) -> None:
     """All processes of one part, until they end; on an interruption they are ended and what they wrote stays."""
-    with tempfile.TemporaryDirectory(prefix="planner-profile-") as scratch:
-        store = Path(scratch) / "store"
-        path = Path(scratch) / "order.json"
-        order.model_copy(update={"store": str(store)}).write(path)
-        environment = (
-            os.environ
-            | MALLOC_SETTINGS
-            | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(threads)}
-        )
+    environment = os.environ | MALLOC_SETTINGS
+    environment |= {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(threads)}
+    with tempfile.TemporaryDirectory(prefix="planner-profile-") as scratch, ExitStack() as files:
+        path, ranks = Path(scratch) / "order.json", range(order.processes)
+        order.model_copy(update={"store": str(Path(scratch) / "store")}).write(path)
+        errors = [Path(scratch) / f"stderr-{rank}" for rank in ranks]
         workers = [
             subprocess.Popen(
                 [sys.executable, "-m", WORKER, str(path), str(folder), str(rank)],
                 stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-                stderr=(Path(scratch) / f"stderr-{rank}").open("w"),
+                stderr=files.enter_context(errors[rank].open("w")),
                 env=environment,
                 text=True,
             )
-            for rank in range(order.processes)
+            for rank in ranks
         ]
         try:
             _follow(workers[0], on_event, order)
@@ -123,18 +120,17 @@ def _run_part(order: ProfileOrder, folder: Path, threads: int, on_event: OnEvent
             _end(workers)
         failed = [rank for rank, code in enumerate(codes) if code]
         if failed:
-            texts = [
-                (Path(scratch) / f"stderr-{rank}").read_text(errors="replace").strip() for rank in failed
-            ]
+            texts = [errors[rank].read_text(errors="replace").strip() for rank in failed]
             said = next((text for text in texts if text), "no message").splitlines()[-1][:300]
             raise RunFailed(failed[0], codes[failed[0]], said)
 
 
 def _follow(worker: "subprocess.Popen[str]", on_event: OnEvent | None, order: ProfileOrder) -> None:
     assert worker.stdout is not None
-    for line in worker.stdout:
-        if line.startswith("{") and on_event is not None:
-            on_event({**json.loads(line), "processes": order.processes})
+    with worker.stdout:
+        for line in worker.stdout:
+            if line.startswith("{") and on_event is not None:
+                on_event({**json.loads(line), "processes": order.processes})
 
 
 def _end(workers: "Sequence[subprocess.Popen[str]]") -> None:
