@@ -2,14 +2,18 @@
 
 from collections.abc import Callable, Coroutine
 from email.message import Message
-from typing import Any
+from typing import Any, Final
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from starlette.concurrency import run_in_threadpool
 
 from api.errors import Fault, Problem
 from api.settings import Settings
 from api.strict_json import parse_json
+
+LARGE_BYTES: Final = 64 * 1024
+"""Bodies from here on are parsed in a thread, so that nobody else waits for them."""
 
 
 class StrictRequest(Request):
@@ -28,7 +32,10 @@ class StrictRequest(Request):
 
     async def json(self) -> Any:
         """The value of the body."""
-        return parse_json(await self.body())
+        body = await self.body()
+        if len(body) < LARGE_BYTES:
+            return parse_json(body)
+        return await run_in_threadpool(parse_json, body)
 
     async def _read(self, limit: int) -> bytes:
         """The body in pieces, stopping as soon as it is too large."""

@@ -1,52 +1,55 @@
-"""What is known by name, with provenance."""
+"""What is known by name, with provenance; every answer has an entity tag, as it changes with the program only."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Path
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Path, Request, Response
 
 from api.answers import AccuracyBody, ProfilesBody
 from api.deps import AccuracyDep, WorkDep
 from api.errors import Problem
+from api.routes.answer import encoded, tagged
 from api.schemas import ItemsBody
 from api.strict_route import StrictRoute
 from cost_models.errors import BadInput
-from planner.answers import finite
 
 router = APIRouter(prefix="/v1", tags=["catalog"], route_class=StrictRoute)
 
 Kind = Literal["devices", "clusters", "models", "engines"]
+SAME: Final[dict[int | str, dict[str, Any]]] = {304: {"description": "Not changed"}}
 
 
-@router.get("/catalog/{kind}", response_model=ItemsBody)
-async def list_catalog(kind: Kind, work: WorkDep) -> JSONResponse:
+@router.get("/catalog/{kind}", response_model=ItemsBody, responses=SAME)
+async def list_catalog(kind: Kind, http: Request, work: WorkDep) -> Response:
     """Short descriptions of everything of one kind."""
     from planner.catalog import list_entries
 
-    return JSONResponse({"items": finite(await work.evaluate(lambda: list_entries(kind)))})
+    return tagged(http, await work.evaluate(lambda: encoded({"items": list_entries(kind)})))
 
 
-@router.get("/catalog/{kind}/{name}", response_model=dict[str, Any])
-async def read_catalog(kind: Kind, name: Annotated[str, Path(max_length=100)], work: WorkDep) -> JSONResponse:
+@router.get("/catalog/{kind}/{name}", response_model=dict[str, Any], responses=SAME)
+async def read_catalog(
+    kind: Kind, name: Annotated[str, Path(max_length=100)], http: Request, work: WorkDep
+) -> Response:
     """One entry, each figure with its unit, kind and source."""
     from planner.catalog import describe_entry
 
     try:
-        return JSONResponse(finite(await work.evaluate(lambda: describe_entry(kind, name))))
+        return tagged(http, await work.evaluate(lambda: encoded(describe_entry(kind, name))))
     except BadInput as error:
         raise Problem(404, "not_found", error.detail) from None
 
 
-@router.get("/profiles", response_model=ProfilesBody)
-async def read_profiles(work: WorkDep) -> JSONResponse:
+@router.get("/profiles", response_model=ProfilesBody, responses=SAME)
+async def read_profiles(http: Request, work: WorkDep) -> Response:
     """Which data predictions stand on: the hash of all profile files, and what they describe."""
-    return JSONResponse(await work.evaluate(_profiles))
+    return tagged(http, await work.evaluate(lambda: encoded(_profiles())))
 
 
-@router.get("/accuracy", response_model=AccuracyBody)
-async def read_accuracy(accuracy: AccuracyDep) -> JSONResponse:
+@router.get("/accuracy", response_model=AccuracyBody, responses=SAME)
+async def read_accuracy(http: Request, accuracy: AccuracyDep, work: WorkDep) -> Response:
     """Predictions beside published runs, as `planner validate --json`; the first answer takes seconds."""
-    return JSONResponse(await accuracy.read())
+    found = await accuracy.read()
+    return tagged(http, await work.evaluate(lambda: encoded(found)))
 
 
 def _profiles() -> dict[str, Any]:

@@ -1,14 +1,13 @@
 """Checks: one strategy, or a plan, against limits and a baseline."""
 
-from fastapi import APIRouter
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Response
 
 from api.answers import CheckBody
 from api.deps import CallerDep, PlansDep, WorkDep
 from api.questions.checks import CheckRequest, check
+from api.routes.answer import answer_json
 from api.routes.stored import stored_document
 from api.strict_route import StrictRoute
-from planner.answers import finite
 
 router = APIRouter(prefix="/v1/checks", tags=["checks"], route_class=StrictRoute)
 
@@ -16,7 +15,7 @@ router = APIRouter(prefix="/v1/checks", tags=["checks"], route_class=StrictRoute
 @router.post("", response_model=CheckBody)
 async def check_strategy(
     request: CheckRequest, plans: PlansDep, caller: CallerDep, work: WorkDep
-) -> JSONResponse:
+) -> Response:
     """The object of `planner check --json`; `passed` is the answer."""
     stored = await stored_document(plans, caller, request.plan_id)
-    return JSONResponse(finite(await work.evaluate(lambda: check(request, stored))))
+    return await answer_json(work, lambda: check(request, stored))

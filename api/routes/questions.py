@@ -1,7 +1,6 @@
 """Questions about one plan or two: explanations, comparisons, simulations, exports, and what a model is made of."""
 
-from fastapi import APIRouter
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Response
 
 from api.answers import (
     ComparisonBody,
@@ -18,52 +17,51 @@ from api.questions.explanations import ExplanationRequest
 from api.questions.exports import ExportRequest, export
 from api.questions.inspections import InspectionRequest, inspect
 from api.questions.simulations import SimulationRequest, simulate
+from api.routes.answer import answer_json
 from api.routes.stored import stored_document
 from api.strict_route import StrictRoute
-from planner.answers import finite
 
 router = APIRouter(prefix="/v1", tags=["questions"], route_class=StrictRoute)
 
 
 @router.post("/explanations", response_model=ExplanationBody | ContrastBody | UnsolvedBody)
 async def explain_plan(
-    request: ExplanationRequest, plans: PlansDep, caller: CallerDep, asking: AskingDep
-) -> JSONResponse:
+    request: ExplanationRequest, plans: PlansDep, caller: CallerDep, asking: AskingDep, work: WorkDep
+) -> Response:
     """The object of `planner explain --json`; takes up to `max_seconds` and some."""
     stored = await stored_document(plans, caller, request.plan_id)
     body = request.model_dump(mode="json")
-    return JSONResponse(await asking.ask("explanation", body, stored, float(request.max_seconds)))
+    found = await asking.ask("explanation", body, stored, float(request.max_seconds))
+    return await answer_json(work, lambda: found)
 
 
 @router.post("/comparisons", response_model=ComparisonBody)
 async def compare_plans(
     request: ComparisonRequest, plans: PlansDep, caller: CallerDep, work: WorkDep
-) -> JSONResponse:
+) -> Response:
     """The object of `planner compare --json`."""
     found = {key: await stored_document(plans, caller, key) for key in request.plan_ids if key is not None}
     stored = {key: document for key, document in found.items() if document is not None}
-    return JSONResponse(finite(await work.evaluate(lambda: compare(request, stored))))
+    return await answer_json(work, lambda: compare(request, stored))
 
 
 @router.post("/simulations", response_model=SimulationBody)
 async def simulate_plan(
     request: SimulationRequest, plans: PlansDep, caller: CallerDep, work: WorkDep
-) -> JSONResponse:
+) -> Response:
     """The object of `planner simulate --json`, and columns of its operations as `timeline`."""
     stored = await stored_document(plans, caller, request.plan_id)
-    return JSONResponse(finite(await work.evaluate(lambda: simulate(request, stored))))
+    return await answer_json(work, lambda: simulate(request, stored))
 
 
 @router.post("/exports", response_model=ExportBody)
-async def export_plan(
-    request: ExportRequest, plans: PlansDep, caller: CallerDep, work: WorkDep
-) -> JSONResponse:
+async def export_plan(request: ExportRequest, plans: PlansDep, caller: CallerDep, work: WorkDep) -> Response:
     """Settings of a framework: files with relative paths, and what they cannot say."""
     stored = await stored_document(plans, caller, request.plan_id)
-    return JSONResponse(finite(await work.evaluate(lambda: export(request, stored))))
+    return await answer_json(work, lambda: export(request, stored))
 
 
 @router.post("/inspections", response_model=InspectionBody)
-async def inspect_model(request: InspectionRequest, work: WorkDep) -> JSONResponse:
+async def inspect_model(request: InspectionRequest, work: WorkDep) -> Response:
     """The object of `planner inspect --json`."""
-    return JSONResponse(finite(await work.evaluate(lambda: inspect(request))))
+    return await answer_json(work, lambda: inspect(request))

@@ -126,3 +126,30 @@ def test_an_exception_becomes_a_problem(caplog: pytest.LogCaptureFixture) -> Non
     assert answer.json()["type"] == "/problems/internal_error"
     assert "secret" not in answer.text
     assert "secret path" in caplog.text
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_browsers_word_about_another_site_is_taken(client: TestClient, site: str) -> None:
+    headers = {"content-type": "application/json", "sec-fetch-site": site}
+    answer = client.post("/v1/evaluations", content=b"{}", headers=headers)
+    assert answer.json()["type"] == "/problems/origin_not_allowed"
+
+
+@pytest.mark.parametrize("path", ["/v1/profiles", "/nowhere", "/healthz", "/openapi.json"])
+def test_every_answer_forbids_what_it_does_not_need(client: TestClient, path: str) -> None:
+    headers = client.get(path).headers
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+    assert headers["cache-control"]
+
+
+def test_the_page_needs_no_key_and_no_evaluation_of_text(keyed: TestClient) -> None:
+    answer = keyed.get("/")
+    assert answer.status_code == 200
+    policy = answer.headers["content-security-policy"]
+    assert "unsafe-eval" not in policy
+    assert "unsafe-inline" not in policy.partition("script-src")[2].partition(";")[0]
+    assert keyed.get("/page/../v1/profiles").status_code in (401, 404)
+    assert keyed.get("/page/..%2f..%2fapp.py").status_code == 404
+    assert keyed.post("/page/x").status_code == 401

@@ -160,3 +160,12 @@ def test_the_schema_names_every_path_of_this_version(client: TestClient) -> None
         "/healthz",
         "/readyz",
     } <= paths
+
+
+@pytest.mark.parametrize("path", ["/v1/catalog/devices", "/v1/catalog/models/llama-3.2-1b", "/v1/profiles"])
+def test_what_is_known_is_not_sent_twice(client: TestClient, path: str) -> None:
+    first = client.get(path)
+    tag = first.headers["etag"]
+    again = client.get(path, headers={"if-none-match": f'"other", W/{tag}'})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    assert client.get(path, headers={"if-none-match": '"other"'}).status_code == 200
