@@ -8,6 +8,7 @@ import { problemNote } from "/page/problems.js";
 
 const LIVE = new Set(["queued", "launching", "running", "cancelling"]);
 const POLL_MS = 1000;
+const MAX_RANKS = 8;
 
 /** The card; `planId` gives the stored plan's id, or null where the plan is not stored. */
 export function runsCard(planId, predicted) {
@@ -15,10 +16,12 @@ export function runsCard(planId, predicted) {
   const state = { shown, list, predicted, watching: null };
   fill(list, el("p", { class: "soft" }, "…"));
   const made = card("runs", "Runs", "Train with the plan from here: predicted beside measured, step by step.", start, list, shown);
+  const relist = async () => fill(list, listed((await ask("GET", "/v1/runs?limit=20")).items, state));
+  state.relist = relist;
   const refresh = async () => {
     try {
       const found = await ask("GET", "/v1/runs?limit=20");
-      fill(start, startForm(planId, state, refresh));
+      if (!start.children.length) fill(start, startForm(planId, state, refresh));
       fill(list, listed(found.items, state));
     } catch (problem) { fill(list, disabled(problem) ? off() : problemNote(problem, refresh)); }
   };
@@ -74,21 +77,28 @@ async function watch(id, state) {
 }
 
 function runView(id, state) {
-  const head = el("div", { class: "row" }), plots = el("div", { class: "split-row" }), message = el("div"), log = el("pre", { class: "file", tabindex: "0", "aria-label": "Log" });
+  const head = el("div", { class: "row" }), plots = el("div", { class: "plots" }), message = el("div"), log = el("pre", { class: "file", tabindex: "0", "aria-label": "Log" });
   const at = { rank: "", after: 0 }, steps = new Map();
-  const ranks = [["", "the run"], ["0", "rank 0"], ["1", "rank 1"], ["2", "rank 2"], ["3", "rank 3"]];
-  const rank = tabs("Log of", ranks, "", (value) => { at.rank = value; at.after = 0; log.textContent = ""; more(id, at, log); });
+  const choice = el("div");
+  const offer = (count) => {
+    const ranks = [["", "the run"], ...Array.from({ length: Math.min(count, MAX_RANKS) }, (_, i) => [String(i), `rank ${i}`])];
+    fill(choice, tabs("Log of", ranks, at.rank, (value) => { at.rank = value; at.after = 0; log.textContent = ""; more(id, at, log); }));
+  };
+  offer(1);
   const stop = el("button", { type: "button", onclick: () => ask("POST", `/v1/runs/${id}/cancel`) }, "Cancel the run");
   const update = async () => {
     const run = await ask("GET", `/v1/runs/${id}`), metrics = await ask("GET", `/v1/runs/${id}/metrics?after=${Math.max(0, ...steps.keys())}`);
     for (const each of metrics.items) steps.set(each.step, each);
+    const width = metrics.items.at(-1)?.memory_bytes?.length ?? 0;
+    if (width > 0 && choice.querySelectorAll("button").length !== Math.min(width, MAX_RANKS) + 1) offer(width);
+    if (run.state !== at.state) { at.state = run.state; state.relist?.(); }
     fill(head, el("h3", {}, id), stateWord(run), LIVE.has(run.state) ? stop : null, compared(run));
     fill(message, run.failure_detail ? el("div", { class: "note bad" }, el("strong", {}, words(run.failure_code)), el("p", {}, run.failure_detail)) : null);
     if (metrics.items.length || !plots.children.length) fill(plots, drawn([...steps.values()], run.predicted?.step_s ?? state.predicted));
     await more(id, at, log);
     return LIVE.has(run.state);
   };
-  return { node: el("div", { class: "stack" }, head, message, plots, rank, log), update, message };
+  return { node: el("div", { class: "stack" }, head, message, plots, choice, log), update, message };
 }
 
 function compared(run) {
@@ -107,8 +117,25 @@ async function more(id, at, log) {
   const rank = at.rank === "" ? "" : `rank=${at.rank}&`;
   let answer;
   try { answer = await ask("GET", `/v1/runs/${id}/logs?${rank}after=${at.after}`); } catch (problem) { if (problem.status === 404) return; throw problem; }
-  if (answer.lines.length) log.textContent += `${answer.lines.join("\n")}\n`;
+  if (answer.lines.length) log.textContent += `${answer.lines.map(readable).join("\n")}\n`;
   at.after = answer.next;
+}
+
+/** A line of a run's events in words; any other line as it is. */
+export function readable(line) {
+  if (!line.startsWith("{")) return line;
+  let event;
+  try { event = JSON.parse(line); } catch { return line; }
+  if (event.event === "step") return `step ${event.step}: ${seconds(event.step_s)}, loss ${event.loss === null ? "not finite" : event.loss.toPrecision(5)}, ${three(event.tokens_per_s ?? 0)} ${event.unit ?? "tokens"}/s`;
+  const rest = Object.entries(event).filter(([key, value]) => key !== "event" && typeof value !== "object").map(([key, value]) => `${words(key)} ${value}`);
+  return `${event.event ?? "event"}: ${rest.join(", ")}`;
+}
+
+/** Room for the prediction, which may lie far from what was measured. */
+function limits(data, predicted) {
+  if (!predicted) return {};
+  const values = [...data.map((each) => each[1]), predicted], low = Math.min(...values), high = Math.max(...values), pad = 0.1 * (high - low || high);
+  return { min: Number(Math.max(low - pad, 0).toPrecision(2)), max: Number((high + pad).toPrecision(2)) };
 }
 
 function series(title, steps, key, paint, predicted) {
@@ -116,7 +143,7 @@ function series(title, steps, key, paint, predicted) {
   const mark = predicted ? { silent: true, symbol: "none", data: [{ yAxis: predicted }], lineStyle: { color: themed("--c7"), type: "dashed" }, label: { formatter: `predicted ${seconds(predicted)}`, position: "insideEndTop", color: themed("--text") } } : undefined;
   const drawn = chart(`${title}, last ${three(last)}`, 220, () => ({
     grid: { left: 8, right: 20, top: 22, bottom: 30, containLabel: true }, tooltip: tooltip((at) => `step ${at.value[0]}: ${three(at.value[1])}`),
-    xAxis: { type: "value", name: "step", nameLocation: "middle", nameGap: 22, minInterval: 1, ...axisStyle({ grid: false }) }, yAxis: { type: "value", scale: true, ...axisStyle() },
+    xAxis: { type: "value", name: "step", nameLocation: "middle", nameGap: 22, minInterval: 1, ...axisStyle({ grid: false }) }, yAxis: { type: "value", scale: true, ...limits(data, predicted), ...axisStyle({ axisLabel: { showMinLabel: false, showMaxLabel: false } }) },
     series: [{ type: "line", data, symbolSize: 5, lineStyle: { color: themed(paint), width: 2.5 }, itemStyle: { color: themed(paint) }, markLine: mark }],
   }));
   return el("div", {}, el("h3", {}, title), drawn, numbers(title, [{ text: "Step", right: true }, { text: title, right: true }], data.map(([step, value]) => [right(whole(step), step), right(three(value), value)])));

@@ -2,6 +2,7 @@
 
 import { card, el, numbers, onTheme, percent, right, seconds, traffic, whole } from "./base.js";
 import { colourVariable, memberColour } from "./palette.js";
+import { scheme } from "./schemes.js";
 
 /** The card that explains the layout. */
 export function layoutCard(view) {
@@ -30,13 +31,13 @@ function sentences(view) {
   const moved = (key) => traffic(Math.max(...axis[key].sent_bytes, 0));
   const link = (key) => grid.tiers[axis[key].tier].name;
   const made = [];
-  if (s.tp > 1) made.push(item("tp", `Tensor parallel ${s.tp}`, `Every matrix is cut into ${s.tp} parts, by columns, then by rows, so that one exchange per pair is enough. ${s.sp ? "Between them the sequence is cut too (sequence parallel)." : ""} Each GPU sends ${moved("tp")} a step over ${link("tp")}; what shows is ${cost("tp_communication")}.`));
-  if (s.cp > 1) made.push(item("cp", `Context parallel ${s.cp}`, `Each sequence of ${whole(question.seq_len)} tokens is cut into ${s.cp} parts; keys and values go round (${s.cp_kind}). Each GPU sends ${moved("cp")} a step over ${link("cp")}; what shows is ${cost("cp_communication")}.`));
-  if (s.pp > 1) made.push(item("pp", `Pipeline ${s.pp}${s.vpp > 1 ? ` with ${s.vpp} chunks each` : ""}`, `${facts.layers_per_stage} layers a stage. ${whole(facts.micro_batches)} micro-batches follow one another, so the idle share of equal stages is (p − 1) / (v m) = ${percent(facts.bubble, 2)}. Stage 0 holds up to ${Number(facts.in_flight_first_stage.toFixed(1))} micro-batches at once. Sends and waiting: ${cost("pp_communication")}, ${seconds(found.breakdown_s.pp_bubble)}.`));
-  if (s.ep > 1) made.push(item("ep", `Expert parallel ${s.ep}`, `The experts are spread over ${s.ep} GPUs; every token travels to its experts and back, forward and backward. Each GPU sends ${moved("ep")} a step over ${link("ep")}; what shows is ${cost("ep_communication")}.`));
-  if (s.dp > 1 || facts.gradient_shards > 1) made.push(item("dp", `Data parallel ${s.dp}, ZeRO ${s.zero}`, `${dataSentence(s, facts)} Each GPU sends ${moved("dp")} a step over ${link("dp")}; what shows is ${cost("dp_communication")}.`));
-  if (s.recompute !== "none") made.push(item("compute", `Recompute ${s.recompute}`, `Some results of the forward pass are thrown away and computed again in the backward pass: ${seconds(found.recompute_s)} more (${percent(found.recompute_s / found.step_s)}) for less memory.`));
-  return made.length ? made : [item("compute", "One device", "Nothing is split: one device holds and computes everything.")];
+  if (s.tp > 1) made.push(item(s, "tp", `Tensor parallel ${s.tp}`, `Every matrix is cut into ${s.tp} parts, by columns, then by rows, so that one exchange per pair is enough. ${s.sp ? "Between them the sequence is cut too (sequence parallel)." : ""} Each GPU sends ${moved("tp")} a step over ${link("tp")}; what shows is ${cost("tp_communication")}.`));
+  if (s.cp > 1) made.push(item(s, "cp", `Context parallel ${s.cp}`, `Each sequence of ${whole(question.seq_len)} tokens is cut into ${s.cp} parts; keys and values go round (${s.cp_kind}). Each GPU sends ${moved("cp")} a step over ${link("cp")}; what shows is ${cost("cp_communication")}.`));
+  if (s.pp > 1) made.push(item(s, "pp", `Pipeline ${s.pp}${s.vpp > 1 ? ` with ${s.vpp} chunks each` : ""}`, `${facts.layers_per_stage} layers a stage. ${whole(facts.micro_batches)} micro-batches follow one another, so the idle share of equal stages is (p − 1) / (v m) = ${percent(facts.bubble, 2)}. Stage 0 holds up to ${Number(facts.in_flight_first_stage.toFixed(1))} micro-batches at once. Sends and waiting: ${cost("pp_communication")}, ${seconds(found.breakdown_s.pp_bubble)}.`));
+  if (s.ep > 1) made.push(item(s, "ep", `Expert parallel ${s.ep}`, `The experts are spread over ${s.ep} GPUs; every token travels to its experts and back, forward and backward. Each GPU sends ${moved("ep")} a step over ${link("ep")}; what shows is ${cost("ep_communication")}.`));
+  if (s.dp > 1 || facts.gradient_shards > 1) made.push(item(s, "dp", `Data parallel ${s.dp}, ZeRO ${s.zero}`, `${dataSentence(s, facts)} Each GPU sends ${moved("dp")} a step over ${link("dp")}; what shows is ${cost("dp_communication")}.`));
+  if (s.recompute !== "none") made.push(item(s, "compute", `Recompute ${s.recompute}`, `Some results of the forward pass are thrown away and computed again in the backward pass: ${seconds(found.recompute_s)} more (${percent(found.recompute_s / found.step_s)}) for less memory.`));
+  return made.length ? made : [item(s, "none", "One device", "Nothing is split: one device holds and computes everything.")];
 }
 
 function dataSentence(s, facts) {
@@ -45,8 +46,8 @@ function dataSentence(s, facts) {
   return `${copies} ${shards[s.zero] ?? ""}`;
 }
 
-function item(key, title, text) {
-  return el("div", { class: "axis-card", style: { "border-left-color": colourVariable(key) } }, el("h3", {}, title), el("p", {}, text));
+function item(strategy, key, title, text) {
+  return el("div", { class: "axis-card", style: { "border-left-color": colourVariable(key) } }, el("h3", {}, title), scheme(key, strategy), el("p", {}, text));
 }
 
 function stagesTable(view) {

@@ -131,3 +131,15 @@ def test_numbers_are_written_for_people(run: Callable[..., Any]) -> None:
     shown = run("base", "[m.gib(68.5 * 2 ** 30), m.seconds(0.00123), m.percent(0.504), m.traffic(6.36e11)]")
     assert shown == ["68.50 GiB", "1.23 ms", "50.4 %", "636 GB"]
     assert run("timeline", "m.values.map(m.niceStep)", 0.7, 1.1, 23, 60) == [1, 2, 50, 100]
+
+
+def test_events_of_a_run_are_lines_in_words(run: Callable[..., Any]) -> None:
+    step = (
+        '{"event": "step", "step": 2, "step_s": 0.5, "loss": 6.25, "tokens_per_s": 1024.0, "unit": "tokens"}'
+    )
+    lines = [step, "plain {", '{"event": "end", "attempt": 0, "position": {"a": 1}}']
+    assert run("runs", "m.values.map(m.readable)", *lines) == [
+        "step 2: 500 ms, loss 6.2500, 1,024 tokens/s",
+        "plain {",
+        "end: attempt 0",
+    ]

@@ -129,6 +129,23 @@ def test_a_device_shows_its_groups_links_and_traffic(first_view: Any, url: str) 
     assert sent == pytest.approx(expected)
 
 
+def test_every_axis_is_drawn_and_told_with_its_numbers(first_view: Any, url: str) -> None:
+    found = evaluation(first_view, url)
+    s, seconds = found["strategy"], found["breakdown_s"]
+    cards = first_view.locator("#layout .axis-card")
+    titles = [text.split("\n")[0] for text in cards.all_inner_texts()]
+    assert f"Tensor parallel {s['tp']}" in titles
+    assert f"Context parallel {s['cp']}" in titles
+    assert any(title.startswith(f"Pipeline {s['pp']}") for title in titles)
+    assert cards.locator("svg.scheme").count() == cards.count()
+    share = f"({100 * seconds['tp_communication'] / found['step_s']:.1f} %)"
+    assert share in cards.first.inner_text()
+    assert (
+        sum(len(rank) for rank in first_view.evaluate("planner.shown.views[0].grid.stages"))
+        == s["pp"] * s["vpp"]
+    )
+
+
 def test_alternatives_can_be_chosen_and_fill_every_view(until: Until, first_view: Any, url: str) -> None:
     points = option(first_view, "#alternatives .chart")["series"][0]["data"]
     known = first_view.evaluate("planner.candidates().map(each => each.step_s)")
