@@ -31,6 +31,12 @@ OPTIONS: Final[Mapping[str, Any]] = {
     "dropout": False,
 }
 MAX_WORLD: Final = 8
+AT_ONCE: Final = 6
+"""Layouts of as many processes that are run one after the other in the same ones."""
+HEADER: Final = (
+    "| layout | processes | strategy | loss | gradients | parameters | |",
+    "|---|--:|---|--:|--:|--:|---|",
+)
 
 SCHEDULES: Final = ("none", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v")
 SHARDINGS: Final[Mapping[str, str]] = {
@@ -53,12 +59,18 @@ class Layout:
     engine: str = "torch"
     config: Mapping[str, object] = field(default_factory=lambda: MODEL)
     job: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def order(self) -> RunOrder:
         """The order that is run; raises BadInput where it is illegal."""
         job = {**JOB, **self.job}
         return tiny_order(
-            self.strategy, devices=self.devices, engine=self.engine, config=self.config, job=job, **OPTIONS
+            self.strategy,
+            devices=self.devices,
+            engine=self.engine,
+            config=self.config,
+            job=job,
+            **{**OPTIONS, **self.options},
         )
 
 
@@ -127,7 +139,7 @@ def compare_all(orders: Sequence[RunOrder], world: int) -> list[Differences]:
     documents = [
         with_seed_of(reference, order).to_json() for reference, order in zip(expected, orders, strict=True)
     ]
-    by_rank = run_ranks(train_rank, world, documents, timeout_s=120.0)
+    by_rank = run_ranks(train_rank, world, documents, timeout_s=60.0 + 60.0 * len(orders))
     return [
         _differences(reference, ranks)
         for reference, ranks in zip(expected, zip(*by_rank, strict=True), strict=True)
@@ -201,28 +213,51 @@ def table() -> Iterator[str]:
         "Largest relative differences over five AdamW steps in fp32, clipped, of a Llama with five blocks (written by "
         "`python -m tests.planner.executor.equality`). Limits: "
         + ", ".join(f"{name} {limit:.0e}" for name, limit in LIMITS.items())
-        + "."
+        + ". Layouts that divide experts or positions: executor_equality_divided.md."
     )
     yield ""
-    yield "| layout | processes | strategy | loss | gradients | parameters | |"
-    yield "|---|--:|---|--:|--:|--:|---|"
-    yield from map(row_of, all_layouts())
+    yield from HEADER
+    yield from rows(list(all_layouts()))
 
 
-def row_of(layout: Layout) -> str:
-    """Run a layout; its row of the table."""
-    start = f"| {layout.name} | {layout.devices} | {layout.engine}: `{layout.strategy}` |"
+def rows(layouts: Sequence[Layout]) -> Iterator[str]:
+    """Run the layouts, several at a time where they need as many processes; a row of a table each."""
+    by_world: dict[int, list[Layout]] = {}
+    for layout in layouts:
+        by_world.setdefault(layout.devices, []).append(layout)
+    for _, alike in sorted(by_world.items()):
+        for start in range(0, len(alike), AT_ONCE):
+            yield from _rows(alike[start : start + AT_ONCE])
+
+
+def _rows(layouts: Sequence[Layout]) -> list[str]:
+    """Rows of layouts in the same processes; each in its own where one of them fails."""
     try:
-        found = differences(layout)
+        found = compare_all([layout.order() for layout in layouts], layouts[0].devices)
     except RankError as error:
-        return f"{start} | | | FAILS: {str(error).splitlines()[-1][:120]} |"
+        if len(layouts) > 1:
+            return [row for layout in layouts for row in _rows([layout])]
+        return [f"{_start(layouts[0])} | | | FAILS: {str(error).splitlines()[-1][:120]} |"]
+    return [_row(*pair) for pair in zip(layouts, found, strict=True)]
+
+
+def _start(layout: Layout) -> str:
+    return f"| {layout.name} | {layout.devices} | {layout.engine}: `{layout.strategy}` |"
+
+
+def _row(layout: Layout, found: Differences) -> str:
     verdict = "equal" if found.within_limits() else "DIFFERS"
-    return f"{start} {found.loss:.1e} | {found.gradients:.1e} | {found.parameters:.1e} | {verdict} |"
+    return f"{_start(layout)} {found.loss:.1e} | {found.gradients:.1e} | {found.parameters:.1e} | {verdict} |"
+
+
+def write(path: Path, lines: Iterator[str]) -> None:
+    """Write a table line by line."""
+    with path.open("w", encoding="utf-8") as file:
+        for line in lines:
+            file.write(line + "\n")
+            file.flush()
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    with Path(sys.argv[1]).open("w", encoding="utf-8") as file:
-        for line in table():
-            file.write(line + "\n")
-            file.flush()
+    write(Path(sys.argv[1]), table())

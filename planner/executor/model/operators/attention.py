@@ -4,6 +4,8 @@ Scores that a fused kernel cannot make (a soft cap, sinks) are made for some que
 backward, so that as little is kept as by a fused kernel (FlashAttention, Dao et al. 2022, section 3.1).
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -11,7 +13,11 @@ from torch.nn import functional
 from cost_models.errors import BadInput
 from cost_models.operators import Attention
 from cost_models.specs.model import LayerKind
-from planner.executor.model.context_parallel import heads_to_positions, positions_to_heads
+from planner.executor.model.context_parallel import (
+    ContextParallel,
+    heads_to_positions,
+    positions_to_heads,
+)
 from planner.executor.model.operators.context_attention import Setup, context_attention
 from planner.executor.model.operators.partial_attention import QUERY_BLOCK, Scoring
 from planner.executor.model.operators.site import Site
@@ -21,6 +27,8 @@ from planner.executor.model.recompute import run_again
 from planner.executor.model.tensor_parallel import local
 from planner.executor.model.wiring import LATENT_INPUTS
 from planner.executor.positions import ULYSSES
+
+ALONE = ContextParallel()
 
 
 class AttentionModule(nn.Module):
@@ -105,9 +113,8 @@ class AttentionModule(nn.Module):
 
     def _fused(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """Torch's fused kernel; the one for CPUs wants values as wide as keys."""
-        width = value.shape[-1]
-        if query.device.type == "cpu" and width < query.shape[-1]:
-            value = functional.pad(value, (0, query.shape[-1] - width))
+        if query.device.type == "cpu" and value.shape[-1] != query.shape[-1] and not self.dropout:
+            return context_attention(query, key, value, None, replace(self._setup(query), context=ALONE))
         out = functional.scaled_dot_product_attention(
             query,
             key,
@@ -118,7 +125,7 @@ class AttentionModule(nn.Module):
             scale=self.scale,
             enable_gqa=self.num_heads != self.kv_heads,
         )
-        return out[..., :width]
+        return out
 
     def _blocks(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """Some queries at a time; under a causal mask the keys after them are left out."""

@@ -1,5 +1,7 @@
 """Attention of a rank's queries to the keys of all context-parallel ranks: keys travel around a ring, or are gathered.
 
+A group of one is attention on one rank, for shapes that a fused kernel does not take as they are.
+
 Only the rank's own queries, keys, values and output are kept for the backward; keys come a second time. In a ring the
 gradients of keys and values travel with them and arrive, complete, where they belong (Liu et al. 2023, section 3).
 """
@@ -114,6 +116,7 @@ class _Homeward:
     def __init__(self, own: Keys, context: ContextParallel) -> None:
         self._context = context
         self._travelling: _Passing | None = None
+        self._held: Sequence[Tensor] = ()
         gathers = context.kind != "ring"
         shapes = [(context.size, *each.shape) for each in own] if gathers else []
         self._by_source = [own[0].new_zeros(shape, dtype=torch.float32) for shape in shapes]
@@ -127,13 +130,14 @@ class _Homeward:
         total: Sequence[Tensor] = gradients
         if self._travelling is not None:
             total = [own + come for own, come in zip(gradients, self._travelling.received(), strict=True)]
-        self._travelling = _Passing(total, self._context)
+        self._held = total
+        if self._context.size > 1:
+            self._travelling = _Passing(total, self._context)
 
     def arrived(self) -> Keys:
         """Those of this rank's own keys and values, from all ranks."""
         if self._by_source:
             to_k, to_v = (reduced(each.flatten(0, 1), self._context.ranks) for each in self._by_source)
             return to_k, to_v
-        assert self._travelling is not None
-        to_k, to_v = self._travelling.received()
+        to_k, to_v = self._held if self._travelling is None else self._travelling.received()
         return to_k, to_v

@@ -51,10 +51,11 @@ def blocks(queries: tuple[Run, ...], keys: tuple[Run, ...], shape: MaskShape) ->
             place = slice(query_place + start, query_place + start + few)
             key_place = 0
             for key in keys:
-                own = slice(key_place, key_place + key[1])
-                key_place += key[1]
                 if shape.sees_any(query, key):
-                    yield Block(place, own, query, key, not shape.sees_all(query, key))
+                    seen = shape.cut(query, key)
+                    own = slice(key_place, key_place + seen[1])
+                    yield Block(place, own, query, seen, not shape.sees_all(query, seen))
+                key_place += key[1]
         query_place += length
 
 
@@ -63,7 +64,9 @@ class Parts:
 
     def __init__(self, q: Tensor, v_dim: int, scoring: Scoring) -> None:
         self._q, self._scoring = q, scoring
-        self.output = q.new_zeros((*q.shape[:3], v_dim), dtype=torch.float32)
+        batch, heads, length = q.shape[:3]
+        # As [B, L, heads, D] in memory, which is what the linear after it reads and keeps.
+        self.output = q.new_zeros((batch, length, heads, v_dim), dtype=torch.float32).transpose(1, 2)
         self.log_sum = q.new_full(q.shape[:3], -math.inf, dtype=torch.float32)
 
     def add(self, k: Tensor, v: Tensor, queries: tuple[Run, ...], keys: tuple[Run, ...]) -> None:

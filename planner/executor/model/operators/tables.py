@@ -46,6 +46,10 @@ class MaskShape:
             return False
         return not self.causal or start + number - 1 <= first
 
+    def cut(self, queries: Run, keys: Run) -> Run:
+        """The keys without those after the last query, where none is seen."""
+        return (keys[0], min(keys[1], sum(queries) - keys[0])) if self.causal else keys
+
     def seen(self, row: Tensor, column: Tensor) -> Tensor:
         """True where the query at position `row` sees the key at `column` (broadcast)."""
         seen = column <= row if self.causal else torch.ones_like(row - column, dtype=torch.bool)

@@ -16,6 +16,7 @@ from cost_models.readers import read_model
 from cost_models.specs.model import Role
 from planner.executor.model.build import build_chunk
 from planner.executor.model.options import BuildOptions, ChunkCut
+from planner.executor.model.tensor_parallel import local
 from tests.planner.executor.model.configs import CASES, Config
 
 SEQUENCES, POSITIONS, BYTES = 2, 64, 4.0
@@ -50,13 +51,13 @@ class Made(TorchDispatchMode):
         return sum(size for reference, size in self.storages.values() if not reference.expired())
 
 
-def _kept(config: Config, options: BuildOptions, block: int = 0) -> int:
+def kept_bytes(config: Config, options: BuildOptions, block: int = 0, length: int = POSITIONS) -> int:
     """Bytes that one block of the model keeps alive after its forward, its input included and its output not."""
     model = read_model(config, name="tiny")
     chunk = build_chunk(model, ChunkCut(False, False, block, block + 1), options)
-    x = torch.randn(SEQUENCES, POSITIONS, model.hidden_size, requires_grad=True)
+    x = torch.randn(SEQUENCES, length, model.hidden_size, requires_grad=True)
     chunk(x)  # makes the tables that all layers share
-    with Made(x, *chunk.parameters()) as made:
+    with Made(x, *map(local, chunk.parameters())) as made:
         output = chunk(x)
     gc.collect()
     return made.live_bytes() - output.untyped_storage().nbytes() + x.untyped_storage().nbytes()
@@ -74,16 +75,16 @@ def _predicted(config: Config, scopes: tuple[str, ...] = (), block: int = 0) -> 
 
 
 def test_llama_keeps_what_is_predicted() -> None:
-    assert _kept(CASES["llama"], BuildOptions()) == _predicted(CASES["llama"])
+    assert kept_bytes(CASES["llama"], BuildOptions()) == _predicted(CASES["llama"])
 
 
 def test_gpt2_keeps_nothing_inside_its_activation() -> None:
-    assert _kept(CASES["gpt2"], BuildOptions()) == _predicted(CASES["gpt2"])
+    assert kept_bytes(CASES["gpt2"], BuildOptions()) == _predicted(CASES["gpt2"])
 
 
 def test_full_recomputation_keeps_the_input_alone() -> None:
     options = BuildOptions(full_layers=1)
-    assert _kept(CASES["llama"], options) == SEQUENCES * POSITIONS * 64 * BYTES
+    assert kept_bytes(CASES["llama"], options) == SEQUENCES * POSITIONS * 64 * BYTES
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_full_recomputation_keeps_the_input_alone() -> None:
     [("core_attn",), ("mlp",), ("layernorm",), ("layernorm", "mlp"), ("core_attn", "layernorm", "mlp")],
 )
 def test_scopes_keep_what_is_predicted(scopes: tuple[str, ...]) -> None:
-    assert _kept(CASES["llama"], BuildOptions(scopes=scopes)) == _predicted(CASES["llama"], scopes)
+    assert kept_bytes(CASES["llama"], BuildOptions(scopes=scopes)) == _predicted(CASES["llama"], scopes)
 
 
 @pytest.mark.parametrize(
