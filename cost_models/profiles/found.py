@@ -37,10 +37,14 @@ def user_folder() -> Path:
 
 
 def folders() -> tuple[Path, ...]:
-    """Folders that are searched for measured profiles."""
+    """Folders that are searched for measured profiles; a user without a home has none of their own."""
     if os.environ.get(MEASURED_VARIABLE) == "":
         return ()
-    return (profiles_root() / "measured", user_folder())
+    try:
+        own: tuple[Path, ...] = (user_folder(),)
+    except RuntimeError:
+        own = ()
+    return (profiles_root() / "measured", *own)
 
 
 def profiles_of(device: str) -> tuple[Path, ...]:

@@ -36,9 +36,9 @@ class LoopOptions:
     """`minutes` for everything; `profile_share` of them for the profile, none where there is one and `reuse` is set.
     `output` takes the profile, else the user's own folder; `only` keeps layouts whose name holds it."""
 
-    minutes: float = 5.5
-    profile_share: float = 0.45
-    steps: int = 4
+    minutes: float = 5.8
+    profile_share: float = 0.36
+    steps: int = 3
     reuse: bool = False
     small: bool = False
     output: Path | None = None
@@ -107,16 +107,15 @@ def _profile(options: LoopOptions, report: OnEvent) -> MeasuredProfile:
 
 
 def _cases(options: LoopOptions) -> list[tuple[Layout, bool]]:
-    """The layouts, and the best plans for one, two and four processes where they are none of these."""
-    found = [(layout, False) for layout in layouts() if options.only in layout.name][: options.most]
+    """The best plans for one, two and four processes where they are none of the layouts, then the layouts."""
     known = {(layout.strategy, layout.processes) for layout in layouts()}
-    for processes in PLANNED:
-        if options.only not in PLANNED_GROUP or (options.most is not None and len(found) >= options.most):
-            continue
+    found: list[tuple[Layout, bool]] = []
+    for processes in PLANNED if options.only in PLANNED_GROUP else ():
         layout = _planned(processes, options)
         if layout is not None and (layout.strategy, processes) not in known:
             found.append((layout, True))
-    return found
+    found += [(layout, False) for layout in layouts() if options.only in layout.name]
+    return found[: options.most]
 
 
 def _planned(processes: int, options: LoopOptions) -> Layout | None:

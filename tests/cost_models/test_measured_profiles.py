@@ -124,3 +124,13 @@ def test_a_folder_that_cannot_be_written_is_bad_input(tmp_path: Path):
     with pytest.raises(BadInput, match="cannot be written"):
         write_profile(tmp_path / "file" / "below", profile.manifest, profile.points)
     assert folder_name({"torch": "2.11.0+cu130"}).endswith("-torch-2.11.0-cu130")
+
+
+def test_a_user_without_a_home_has_no_profiles_of_their_own(monkeypatch: pytest.MonkeyPatch):
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv(MEASURED_VARIABLE)
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", nowhere)
+    assert len(found.folders()) == 1

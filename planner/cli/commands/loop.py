@@ -15,8 +15,8 @@ from planner.cli.types import Number, WholeNumber
 @click.command(
     name="loop", short_help="Profile this machine, run a dozen layouts, compare with their predictions."
 )
-@click.option("--minutes", type=Number(0, 1440), help="Time for everything; default 5.5.")
-@click.option("--steps", type=WholeNumber(2, 1000), help="Optimizer steps of each layout; default 4.")
+@click.option("--minutes", type=Number(0, 1440), help="Time for everything; default 5.8.")
+@click.option("--steps", type=WholeNumber(2, 1000), help="Optimizer steps of each layout; default 3.")
 @click.option("--reuse", is_flag=True, help="Use the profile that there is, measure none.")
 @click.option("--small", is_flag=True, help="A tiny model, to try the command.")
 @click.option("--layouts", type=WholeNumber(1, 100), help="Run so many of the layouts; default all.")
