@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.planner.executor.equality import Layout, all_layouts, differences
+from tests.planner.executor import divided
+from tests.planner.executor.equality import Layout, all_layouts, differences, rows
 
 # Every schedule, every kind of sharding, tp 1, 2 and 4, uneven stages, recompute and accumulation, in a dozen runs.
 CHOSEN = (
@@ -32,3 +33,10 @@ def test_a_chosen_layout_equals_one_process(layout: Layout) -> None:
 def test_every_layout_equals_one_process(layout: Layout) -> None:
     found = differences(layout)
     assert found.within_limits(), found
+
+
+@pytest.mark.matrix
+def test_every_divided_layout_equals_one_process() -> None:
+    # In one test: the layouts are only laid out, which takes seconds, where they are run.
+    differing = [row for row in rows(list(divided.all_layouts())) if not row.endswith("| equal |")]
+    assert differing == []
