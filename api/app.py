@@ -1,6 +1,5 @@
 """The application, made by a factory from its settings."""
 
-import logging
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,8 +9,6 @@ from typing import Any, Final
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from sqlalchemy.exc import OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
@@ -38,8 +35,6 @@ from planner.version import planner_version
 
 RESPONSES: Final[dict[int | str, dict[str, Any]]] = {422: {"model": ProblemBody}}
 """Names the schema of problems; api.openapi says which call answers which."""
-
-log = logging.getLogger("api")
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -72,8 +67,6 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(page.views_router, responses=RESPONSES)
     app.add_exception_handler(RequestValidationError, _on_validation_error)
     app.add_exception_handler(BadInput, _on_bad_input)
-    for error in (OperationalError, PoolTimeout):
-        app.add_exception_handler(error, _on_no_database)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]
     app.add_middleware(Guard, settings=settings, keyring=app.state.keyring, metrics=app.state.metrics)
@@ -120,13 +113,6 @@ async def _on_bad_input(request: Request, error: Exception) -> Response:
     if not isinstance(error, BadInput):
         raise error
     return problem_response(problem_of_bad_input(error), _request_id(request))
-
-
-async def _on_no_database(request: Request, error: Exception) -> Response:
-    log.warning("no database: %s", str(error)[:200])
-    detail = "the database cannot be reached or is busy; ask again"
-    problem = Problem(503, "not_ready", detail, headers={"Retry-After": "5"})
-    return problem_response(problem, _request_id(request))
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

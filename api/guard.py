@@ -23,6 +23,7 @@ from api.keys import Scope as KeyScope
 from api.logs import bound
 from api.metrics import Metrics
 from api.settings import Settings
+from api.store.database import DATABASE_AWAY, no_database
 
 REQUEST_ID: Final = "x-request-id"
 HEALTH_PATHS: Final = frozenset({"/healthz", "/readyz"})
@@ -77,6 +78,11 @@ class Guard:
             await self._within_quota(scope, receive, answer, caller)
         except Problem as problem:
             await problem_response(problem, request_id)(scope, receive, answer.send)
+        except DATABASE_AWAY as error:
+            log.warning("no database: %s", str(error)[:200])
+            if answer.status:
+                raise
+            await problem_response(no_database(), request_id)(scope, receive, answer.send)
         except Exception:
             log.exception("request failed")
             if answer.status:

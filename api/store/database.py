@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Final
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from api.errors import Problem
 from api.store.engine import POSTGRESQL, WRITES, database_url, make_engine
 from api.store.migrate import migrate
 
 RETRY_AFTER_S: Final = 5
+DATABASE_AWAY: Final = (OperationalError, PoolTimeout)
+"""What the driver and the pool raise while a database cannot be reached, or is busy for too long."""
 FILE_NAME: Final = "planner.sqlite"
 
 
@@ -72,9 +76,18 @@ class Database:
         if self.is_ready:
             return
         if self._lock.locked():
-            detail = f"the database is being migrated; ask again in {RETRY_AFTER_S} s"
-            raise Problem(503, "not_ready", detail, headers={"Retry-After": str(RETRY_AFTER_S)})
+            raise _not_ready("the database is being migrated")
         self.prepare()
+
+
+def no_database() -> Problem:
+    """What a request is answered that met one of DATABASE_AWAY."""
+    return _not_ready("the database cannot be reached or is busy")
+
+
+def _not_ready(reason: str) -> Problem:
+    detail = f"{reason}; ask again in {RETRY_AFTER_S} s"
+    return Problem(503, "not_ready", detail, headers={"Retry-After": str(RETRY_AFTER_S)})
 
 
 def _leave(engine: Engine, folder: Path | None) -> None:

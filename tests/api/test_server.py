@@ -1,5 +1,6 @@
 """`planner-server` refuses to listen where strangers could reach it without keys, and serves on loopback."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,10 +10,15 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from fastapi.testclient import TestClient
+
+from api.app import create_app
+from api.settings import Settings
+from api.store import Database
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = "from api.server import main; main()"
-START_S = 30.0
+START_S = 120.0
 
 
 def run_server(data_dir: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -34,6 +40,33 @@ def test_a_useless_key_file_is_refused(tmp_path: Path) -> None:
     answer = run_server(tmp_path, "--host", "0.0.0.0", "--key-file", str(tmp_path / "none"))
     assert answer.returncode == 2
     assert "cannot be read" in answer.stderr
+
+
+def test_a_request_without_its_database_is_not_an_internal_error(tmp_path: Path) -> None:
+    # A folder where the file should be: SQLite cannot open it, as a PostgreSQL that is away cannot be reached.
+    place = tmp_path / "planner.sqlite"
+    app = create_app(Settings(database=f"sqlite:///{place}"))
+    place.mkdir()
+    client = TestClient(app, base_url="http://127.0.0.1:8000")
+    for path in ("/v1/plans", "/v1/plans/plan_a"):
+        answer = client.get(path)
+        assert (answer.status_code, answer.json()["type"]) == (503, "/problems/not_ready")
+        assert answer.headers["retry-after"]
+    assert client.get("/healthz").status_code == 200
+
+
+def test_a_schema_that_is_newer_keeps_the_server_not_ready(tmp_path: Path) -> None:
+    newer = Database(None, tmp_path)
+    with newer.write() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    newer.close()
+    with TestClient(create_app(Settings(data_dir=tmp_path, starts_jobs=True))) as client:
+        deadline = time.monotonic() + START_S
+        while "newer" not in client.get("/readyz").json()["detail"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert client.get("/readyz").status_code == 503
+        assert client.get("/healthz").status_code == 200
 
 
 def test_without_the_web_framework_it_says_what_to_install() -> None:
@@ -65,6 +98,7 @@ def test_it_serves_on_loopback_and_stops_when_told(tmp_path: Path) -> None:
         assert not list((tmp_path / "leases").iterdir())  # it left in order
     finally:
         process.kill()
+        process.communicate()
 
 
 def status_of(url: str) -> int:
@@ -81,7 +115,8 @@ def first_url(process: "subprocess.Popen[str]") -> str:
     assert process.stderr is not None
     deadline = time.monotonic() + START_S
     for line in process.stderr:
-        if "running on " in line:
-            return line.split("running on ")[1].split()[0].strip('",')
+        message = json.loads(line)["message"] if line.startswith("{") else line
+        if "running on " in message:
+            return str(message.split("running on ")[1].split()[0])
         assert time.monotonic() < deadline
     raise AssertionError("the server ended")

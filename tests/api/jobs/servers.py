@@ -22,7 +22,7 @@ from api.settings import Settings
 given = json.loads(sys.argv[1])
 serve(Settings(**{**given, "worker_command": tuple(given["worker_command"])}))
 """
-START_S = 60.0
+START_S = 180.0
 NO_ANSWER = 0
 
 

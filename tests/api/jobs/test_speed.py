@@ -1,6 +1,7 @@
 """What durability costs: a plan over HTTP beside the library, cancel, taking over; run by `make bench`."""
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -23,8 +24,9 @@ def worker_s() -> float:
     """Seconds of one search process by hand, from its start to its answer."""
     began = time.monotonic()
     command = [sys.executable, "-P", "-m", "planner.worker"]
+    place = {"cwd": ROOT, "env": {**os.environ, "OMP_NUM_THREADS": "1"}}  # as the servers of these tests
     with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **place
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
