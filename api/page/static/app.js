@@ -100,6 +100,9 @@ class App {
 
   /** Waits for a plan that is searched elsewhere, showing what comes. */
   async follow(plan, progress, began, signal) {
+    const stop = el("button", { type: "button", id: "stop" }, "Stop this search");
+    stop.addEventListener("click", async () => { stop.disabled = true; try { await ask("POST", `/v1/plans/${plan.id}/cancel`); } catch { /* it has just ended */ } });
+    progress.append(stop);
     await events(`/v1/plans/${plan.id}/events`, (kind, data) => {
       const at = { ...(data.progress ?? data), at_s: (performance.now() - began) / 1000 };
       if (at.best_step_s !== undefined || at.lower_bound_s !== undefined) progress.add({ lower_bound_s: null, best_step_s: null, ...at });
@@ -109,6 +112,12 @@ class App {
   }
 
   finish(request, plan, progress, took) {
+    if (plan.state === "cancelled" && plan.result === null) {
+      progress.querySelector("#stop")?.remove();
+      progress.finish("Stopped");
+      fill(this.alert, el("div", { class: "note", role: "status" }, el("strong", {}, "The search was stopped"), el("p", {}, "Change the question or search again.")));
+      return;
+    }
     if (plan.state === "failed" || plan.result === null) {
       const why = plan.problem ?? { detail: `the search ended ${plan.state} without an answer` };
       throw new Problem(why.status ?? 500, why);

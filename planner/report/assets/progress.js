@@ -11,7 +11,7 @@ export function progressCard(events, live = false) {
   const made = card("search", live ? "Searching" : "How the plan was found", about, body);
   const show = () => fill(body, status(seen, live), drawn(seen), listed(seen));
   made.add = (event) => { seen.push(event); show(); };
-  made.finish = () => { live = false; fill(made.querySelector("h2"), "How the plan was found"); show(); };
+  made.finish = (title) => { live = false; fill(made.querySelector("h2"), title); show(); };
   made.events = () => seen;
   show();
   return made;

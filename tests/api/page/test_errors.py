@@ -121,6 +121,19 @@ def test_a_server_that_is_gone_is_said_and_asked_again(until: Until, open_page: 
     until(page, "!planner.shown.stored")
 
 
+def test_a_search_can_be_stopped(open_page: Open, url: str) -> None:
+    page = loaded(open_page, url)
+    page.fill("#model-name", "deepseek-v3")
+    page.locator("#cluster-name").select_option("dgx-h800")
+    page.fill("#cluster-devices", "2048")
+    page.fill("#job-seq", "4096")
+    page.fill("#job-batch", "15360")
+    page.click("#ask")
+    page.click("#stop")
+    page.wait_for_selector("#alert >> text=The search was stopped")
+    assert page.is_enabled("#ask")
+
+
 def test_a_search_that_fails_says_why(open_page: Open, url: str) -> None:
     page = loaded(open_page, url)
     failed = {
