@@ -23,6 +23,8 @@ from planner.executor.model.options import BuildOptions
 from planner.executor.model.wiring import INPUT
 from planner.situation import Situation
 
+FLOPS_A_BYTE: Final = {False: 20.0, True: 200.0}
+"""Products over traffic of a core (100 GFLOP/s, 5 GB/s) and of an accelerator, to order cases by."""
 LOSSES: Final = ("cross_entropy", "class_loss")
 
 
@@ -103,7 +105,7 @@ def divided_cases(situation: Situation, site: Site, mbs: int, tp: int) -> Iterat
                 shape = tuple(round(point.features[name]) for name in ("m", "n", "k"))
                 if min(shape) > 0 and all(part > 0 for part in parts):
                     yield gemm_case(
-                        site, (shape[0], shape[1], shape[2]), point.phase, parts, _flops_weight(point)
+                        site, (shape[0], shape[1], shape[2]), point.phase, parts, _weight(site, point)
                     )
 
 
@@ -187,12 +189,14 @@ def _phases(bench: Bench, operator: Operator, layer: Layer, step: _Step) -> Iter
     if Phase.WEIGHT_GRADIENT not in points:
         makers[Phase.INPUT_GRADIENT] = _fresh_backward if family in LOSSES else _backward_of_all
     for phase, point in points.items():
-        yield Case(point, _bound(makers[phase], site, step), _flops_weight(point) * step.times)
+        yield Case(point, _bound(makers[phase], site, step), _weight(site, point) * step.times)
 
 
-def _flops_weight(point: Point) -> float:
-    """What a case counts for in a step: its FLOP, and its bytes at ten FLOP each; shares are made of them later."""
-    return point.features.get("flops", 0.0) + 10.0 * point.features.get("bytes", 0.0)
+def _weight(site: Site, point: Point) -> float:
+    """What a case counts for in a step: its FLOP, and its bytes at the FLOP that the device makes meanwhile; shares of
+    the step are made of them later."""
+    each = FLOPS_A_BYTE[site.device.type == "cuda"]
+    return point.features.get("flops", 0.0) + each * point.features.get("bytes", 0.0)
 
 
 def _bound(maker: Callable[[Site, _Step], Work], site: Site, step: _Step) -> Callable[[], Work]:
