@@ -54,10 +54,14 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.watch = Watch(app.state.database)
     cores = threading.BoundedSemaphore(settings.num_searches)
     app.state.jobs = Jobs(settings, app.state.database, app.state.watch.tell, cores)
-    _watch_jobs(app.state.metrics, app.state.jobs)
     app.state.work = Work(settings)
     app.state.asking = Asking(settings, cores)
     app.state.accuracy = Accuracy(app.state.asking)
+    _watch_jobs(app.state.metrics, app.state.jobs)
+    app.state.metrics.watch(
+        "evaluations_waiting", "Requests for a thread.", lambda: app.state.work.num_waiting
+    )
+    app.state.metrics.watch("questions_waiting", "Requests for a core.", lambda: app.state.asking.num_waiting)
     known = Runs(app.state.database, settings.max_queued_runs)
     app.state.keeper = Keeper(settings, known, app.state.database.data_dir)
     for module in (plans, events, runs, evaluations, checks, questions, catalog):

@@ -25,6 +25,11 @@ class Asking:
     def __init__(self, settings: Settings, cores: threading.Semaphore) -> None:
         self._gate = Gate(settings.num_searches, settings.max_waiting, cores)
 
+    @property
+    def num_waiting(self) -> int:
+        """Questions that wait for a core."""
+        return self._gate.num_waiting
+
     async def ask(
         self, kind: str, request: Mapping[str, Any], stored: Mapping[str, Any] | None, max_seconds: float
     ) -> dict[str, Any]:

@@ -173,6 +173,10 @@ class PlannerClient:
         """A run, its logs (`rank`, `after`) or its metrics."""
         return self._send("GET", f"/v1/runs/{_name(run_id)}{part}", params=wanted, is_safe=True)
 
+    def read_artifact(self, run_id: str, name: str) -> bytes:
+        """One of a run's artifacts."""
+        return self._get(f"/v1/runs/{_name(run_id)}/artifacts/{_name(name)}").content
+
     def list_runs(self, **filters: str | int | None) -> Json:
         """A page of runs."""
         wanted = {key: value for key, value in filters.items() if value is not None}
@@ -188,6 +192,17 @@ class PlannerClient:
         return self._send("POST", f"/v1/{what}", json=request, is_safe=True, timeout=seconds)
 
     def _send(self, method: str, path: str, *, is_safe: bool = False, **more: Any) -> Json:
+        """The object that a call answers; raises ServiceError."""
+        return _json_of(self._call(method, path, is_safe=is_safe, **more))
+
+    def _get(self, path: str) -> httpx2.Response:
+        """What a call answers that is no JSON; raises ServiceError."""
+        answer = self._call("GET", path, is_safe=True)
+        if answer.status_code >= 400:
+            _json_of(answer)
+        return answer
+
+    def _call(self, method: str, path: str, *, is_safe: bool, **more: Any) -> httpx2.Response:
         """One call, again where that does no harm and may help; raises ServiceError."""
         tries = self._retries if is_safe else 0
         for number in range(tries + 1):
@@ -199,7 +214,7 @@ class PlannerClient:
                 self._pause(number, None)
                 continue
             if answer.status_code not in AGAIN or number == tries:
-                return _json_of(answer)
+                return answer
             self._pause(number, answer.headers.get("retry-after"))
         raise _unreachable(None)
 

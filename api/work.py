@@ -30,6 +30,11 @@ class Gate:
         self._cores = cores
         self._waiting = 0
 
+    @property
+    def num_waiting(self) -> int:
+        """Requests that wait for a place."""
+        return self._waiting
+
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
         """A place to work; raises Problem 429 where too many wait already."""
@@ -65,6 +70,11 @@ class Work:
 
     def __init__(self, settings: Settings) -> None:
         self._evaluations = Gate(settings.num_evaluations, settings.max_waiting)
+
+    @property
+    def num_waiting(self) -> int:
+        """Evaluations and the like that wait for a thread."""
+        return self._evaluations.num_waiting
 
     async def evaluate(self, function: Callable[[], T]) -> T:
         """Run a function that takes milliseconds to seconds in a thread."""

@@ -215,6 +215,16 @@ def test_events_go_on_where_they_broke(pauses: list[float]) -> None:
     assert server.requests[2].headers["last-event-id"] == "2"
 
 
+def test_an_artifact_is_bytes_and_names_are_quoted() -> None:
+    server, client = flaky(
+        httpx2.Response(200, content=b"\x00\xff"), httpx2.Response(404, json={"detail": "none"})
+    )
+    assert client.read_artifact("run_1", "../x") == b"\x00\xff"
+    assert server.requests[0].url.raw_path == b"/v1/runs/run_1/artifacts/..%2Fx"
+    with pytest.raises(ServiceError, match="none"):
+        client.read_artifact("run_1", "y")
+
+
 def test_an_answer_that_is_no_json_is_told() -> None:
     _, client = flaky(httpx2.Response(404, text="<html>"))
     with pytest.raises(ServiceError, match="answered 404 without"):

@@ -95,4 +95,6 @@ def test_metrics_count_answers_by_route() -> None:
 def test_parts_of_the_server_bring_gauges() -> None:
     asked = client()
     asked.app.state.metrics.watch("queue_plans", "Plans that wait", lambda: 3, {"state": "queued"})  # type: ignore[attr-defined]
-    assert 'planner_queue_plans{state="queued"} 3.0' in asked.get("/metrics").text
+    text = asked.get("/metrics").text
+    assert 'planner_queue_plans{state="queued"} 3.0' in text
+    assert {"planner_searches 0.0", "planner_evaluations_waiting 0.0"} <= set(text.splitlines())
