@@ -10,7 +10,7 @@ import { QuestionForm } from "/page/form.js";
 import { problemNote } from "/page/problems.js";
 import { progressCard } from "/page/progress.js";
 import { runsCard } from "/page/runs.js";
-import { slidersCard } from "/page/sliders.js";
+import { changed, slidersCard } from "/page/sliders.js";
 import { viewCards } from "/page/views.js";
 import { whyNotCard } from "/page/whynot.js";
 
@@ -128,8 +128,8 @@ class App {
 
   /** Shows an answer: `{plan, request, events, views}`; views are kept by the layout's index. */
   async show(shown) {
-    this.shown = { stored: false, ...shown };
     const { result } = shown.plan;
+    this.shown = { stored: false, ...shown, request: answered(shown.request, result.changes) };
     if (!result.best) { fill(this.answer, infeasibleCard(result), progressCard(shown.events), accuracyCard()); this.links(); return; }
     await this.choose(0);
   }
@@ -169,6 +169,20 @@ class App {
   links() {
     fill(this.nav, NAV.filter(([id]) => document.getElementById(id)).map(([id, text]) => el("a", { href: `#${id}` }, text)));
   }
+}
+
+/** The request that the best plan answers: an objective may have found another number of devices, or another batch. */
+function answered(request, changes) {
+  if (!changes) return request;
+  const { job } = request, at = { devices: changes.devices ?? devicesOf(request.cluster), seq: changes.seq_len ?? job.seq_len, batch: changes.global_batch ?? job.global_batch };
+  const made = { ...request, ...changed(request, at) };
+  if (changes.reserve_bytes !== undefined) made.job = { ...made.job, options: { ...made.job.options, "job.reserve_bytes": changes.reserve_bytes } };
+  return made;
+}
+
+function devicesOf(cluster) {
+  if (cluster.kind === "preset") return cluster.devices;
+  return cluster.spec.groups.reduce((sum, each) => sum + (each.devices ?? each.nodes * each.devices_per_node), 0);
 }
 
 function footer(plan) {

@@ -13,6 +13,7 @@ export const EXAMPLES = [
 ];
 const PRECISIONS = ["bf16", "fp8", "mxfp8", "nvfp4", "fp16", "tf32", "fp32"];
 const OPTIMIZERS = ["adamw", "adam8bit", "sgd", "adafactor", "muon"];
+const OBJECTIVES = [{ value: "step_time", text: "the shortest step" }, { value: "devices", text: "the fewest devices" }, { value: "memory", text: "the least memory" }, { value: "batch", text: "the largest batch" }, { value: "seq_len", text: "the longest sequence" }];
 const ENGINES = ["megatron", "fsdp2", "torchtitan", "deepspeed", "fsdp1", "ddp", "torch", "parameter_server"];
 
 /** The form; `submit(request)` is called with a PlanRequest, `fail(error)` with what cannot be read. */
@@ -38,6 +39,7 @@ export class QuestionForm {
     this.optimizer = select(OPTIMIZERS, "adamw", { id: "job-optimizer" });
     this.pins = el("input", { type: "text", id: "search-pins", placeholder: "tp=8, mbs=1,2", spellcheck: "false", autocomplete: "off" });
     this.options = el("textarea", { id: "job-options", spellcheck: "false", placeholder: "engine.attention=flash\njob.moe_imbalance=1.2", style: { "min-height": "70px" } });
+    this.objective = select(OBJECTIVES, "step_time", { id: "search-objective" });
     this.limit = el("input", { type: "number", id: "search-seconds", min: "1", max: "600", value: "60" });
     this.button = el("button", { type: "submit", class: "primary", id: "ask" }, "Find the best plan");
     this.modelPart = el("div", { class: "stack" });
@@ -49,7 +51,7 @@ export class QuestionForm {
   }
 
   jobPart() {
-    const more = el("details", { class: "numbers" }, el("summary", {}, "More"), el("div", { class: "stack" }, field("Optimizer", this.optimizer), field("Fix knobs (pins)", this.pins), field("Options, one a line", this.options), field("Seconds to search", this.limit)));
+    const more = el("details", { class: "numbers" }, el("summary", {}, "More"), el("div", { class: "stack" }, field("What to make best", this.objective), field("Optimizer", this.optimizer), field("Fix knobs (pins)", this.pins), field("Options, one a line", this.options), field("Seconds to search", this.limit)));
     return el("fieldset", {}, el("legend", {}, "Training"), el("div", { class: "two" }, field("Sequence length", this.seq), field("Sequences a step", this.batch), field("Precision", this.precision), field("Framework", this.engine)), more);
   }
 
@@ -70,14 +72,14 @@ export class QuestionForm {
     const { job } = question;
     this.seq.value = job.seq_len ?? ""; this.batch.value = job.global_batch; this.precision.value = job.precision; this.engine.value = job.engine.split("@")[0]; this.optimizer.value = job.optimizer ?? "adamw";
     this.options.value = Object.entries(job.options ?? {}).map(([key, value]) => `${key}=${value}`).join("\n");
-    this.pins.value = "";
+    this.pins.value = ""; this.objective.value = "step_time";
   }
 
   /** The PlanRequest that the form holds; raises FormError where a field cannot be read. */
   request() {
     const job = { global_batch: wholeOf(this.batch, "Sequences a step"), precision: this.precision.value, engine: this.engine.value, optimizer: this.optimizer.value, options: optionsOf(this.options) };
     if (this.seq.value !== "") job.seq_len = wholeOf(this.seq, "Sequence length");
-    const search = { top_k: 5, max_seconds: wholeOf(this.limit, "Seconds to search") };
+    const search = { objective: this.objective.value, top_k: 5, max_seconds: wholeOf(this.limit, "Seconds to search") };
     const pins = pinsOf(this.pins);
     if (Object.keys(pins).length) search.pins = pins;
     return { model: this.modelInput(), cluster: this.cluster.value(), job, search };

@@ -106,9 +106,19 @@ function proofTitle(result) {
 }
 
 function proofSentence(made) {
+  if (made.proof) return objectiveSentence(made.proof);
   const looked = `${whole(made.meshes_total)} meshes (with stage boundaries and recompute far more layouts) in ${seconds(made.wall_s)}`;
   if (made.lower_bound_s === null || made.gap === null) return `${looked}.`;
   return `No layout of the declared space takes less than ${seconds(made.lower_bound_s)}; the gap to the plan is ${percent(made.gap, 3)}. ${looked}.`;
+}
+
+/** What was made small or large, and how far from the best it can be. */
+function objectiveSentence(found) {
+  const number = (value) => (found.unit.startsWith("bytes") ? gib(value) : three(value));
+  if (found.value === null || found.bound === null) return `Asked for the ${found.sense} ${found.unit}; ${found.points.length} questions were tried.`;
+  const gap = found.gap === null || found.gap > 10 ? "" : `, gap ${percent(found.gap, 2)}`;
+  const assumed = found.assumption ? ` (${found.assumption})` : "";
+  return `The ${found.sense} ${found.unit}: ${number(found.value)}; no plan of the declared space has ${found.sense === "least" ? "less" : "more"} than ${number(found.bound)}${gap}${assumed}.`;
 }
 
 function sure(result) {

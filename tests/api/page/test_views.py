@@ -237,6 +237,22 @@ def test_a_search_shows_bound_and_incumbent_until_the_answer(until: Until, first
     assert bounds == sorted(bounds)
 
 
+def test_the_fewest_devices_are_shown_as_they_are_found(until: Until, first_view: Any) -> None:
+    first_view.fill("#model-name", SMALL["model"]["name"])
+    first_view.fill("#cluster-devices", "4")
+    first_view.fill("#job-seq", "2048")
+    first_view.fill("#job-batch", "8")
+    first_view.locator("#form details.numbers summary").click()
+    first_view.select_option("#search-objective", "devices")
+    first_view.click("#ask")
+    until(first_view, "!planner.shown.stored && !!document.getElementById('accuracy')")
+    changes = first_view.evaluate("planner.shown.plan.result.changes")
+    devices = changes["devices"]
+    assert first_view.evaluate("planner.shown.request.cluster.devices") == devices
+    assert f"on {devices} \u00d7" in first_view.inner_text("#plan")
+    assert "The least devices" in first_view.inner_text("#plan")
+
+
 def test_a_pasted_config_and_a_drawn_cluster_are_planned(until: Until, first_view: Any) -> None:
     config = (
         '{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 512, "intermediate_size": 1024,'
