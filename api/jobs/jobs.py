@@ -114,7 +114,7 @@ class Jobs:
         try:
             executor.queue.put(job_id(plan_id, job_number), plan_id, job_number)
             executor.plans.mark_queued(plan_id, job_number, self._settings.job_version)
-        except SQLAlchemyError as error:
+        except Exception as error:  # whatever it is: the plan is written, and the client is told its name
             log.warning("plan %s is not in the queue yet (%s)", plan_id, type(error).__name__)
 
     def cancel(self, plan_id: str, job_number: int) -> None:
@@ -124,7 +124,10 @@ class Jobs:
             task.given_up = True
             task.stop.set()
         elif self._executor is not None:
-            self._executor.queue.cancel([job_id(plan_id, job_number)])
+            try:
+                self._executor.queue.cancel([job_id(plan_id, job_number)])
+            except Exception as error:  # the entry finds its plan cancelled and does nothing
+                log.warning("plan %s: its entry stays (%s)", plan_id, type(error).__name__)
 
     def count(self, state: State) -> int:
         """Plans of the whole database in a state; none while it cannot be asked."""
@@ -145,8 +148,10 @@ class Jobs:
         """Give back what is left and close the queue."""
         self.drain(0.0)
         self._stopping.set()
-        if self._watcher is not None:
-            self._watcher.join()
+        with self._lock:  # a start that is under way ends first
+            watcher = self._watcher
+        if watcher is not None:
+            watcher.join()
         executor, self._executor = self._executor, None
         if executor is not None:
             try:

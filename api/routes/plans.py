@@ -18,7 +18,7 @@ from api.store.changes import PlanRow
 from api.store.idempotency import Once
 from api.store.moves import State
 from api.store.plan_list import DEFAULT_LIMIT, MAX_LIMIT, Filter, find
-from api.store.plans import NewPlan, Plans, body_of, document_of, etag_of
+from api.store.plans import NewPlan, Plans, body_of, etag_of
 from api.store.watch import Watch
 from api.strict_route import StrictRoute
 from planner.plan_file import new_plan_id, resolved_request
@@ -191,11 +191,6 @@ async def found_plan(plans: Plans, plan_id: str, caller: Caller = KEYLESS) -> Pl
     if row is None or not caller.sees(row.key_id):
         raise Problem(404, "not_found", "no such plan; it may have been forgotten, so plan again")
     return row
-
-
-async def stored_plan(plans: Plans, plan_id: str) -> dict[str, Any]:
-    """The Plan object by its id; raises Problem 404."""
-    return document_of(await found_plan(plans, plan_id))
 
 
 async def until_final(watch: Watch, plan_id: str, limit_s: float) -> None:
