@@ -16,7 +16,8 @@ from planner.request import SearchRequest
 from planner.restrictions import Restrictions, read_restrictions
 from planner.search.mixed.search import MixedOutcome, MixedSearch
 from planner.search.mixed.space import check_groups
-from planner.search.space_search import Found, RecomputeRule, SearchLimits, SearchState, SpaceSearch
+from planner.search.search_state import Found, RecomputeRule, SearchLimits, SearchState, mesh_axes
+from planner.search.space_search import SpaceSearch
 from planner.situation import Situation
 from planner.verify import verify
 
@@ -147,19 +148,8 @@ def _choice(
 
 
 def _runners_up(state: SearchState, top_k: int) -> list[Found]:
-    seen = {_mesh_axes(state.best)} if state.best else set()
-    kept: list[Found] = []
-    for found in sorted(state.found, key=lambda f: f.step_s):
-        axes = _mesh_axes(found)
-        if len(kept) < top_k and axes not in seen:
-            seen.add(axes)
-            kept.append(found)
-    return kept
-
-
-def _mesh_axes(found: Found) -> tuple[object, ...]:
-    s = found.strategy
-    return (s.stage_groups, s.tp, s.cp, s.pp, s.vpp, s.ep, s.etp, s.dp, s.dp_replicate, s.zero, s.mbs)
+    best = mesh_axes(state.best.strategy) if state.best else None
+    return [found for found in state.distinct() if mesh_axes(found.strategy) != best][:top_k]
 
 
 def _certificate(

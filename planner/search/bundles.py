@@ -11,15 +11,16 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from cost_models.chunk import Array, LayerTable, MeshCosts, StepRules
-from cost_models.mesh import Int
-from cost_models.mesh_costs import batch_rules
-from cost_models.pricing import Pricer
+from cost_models.mesh import Int, MeshBatch
+from cost_models.mesh_costs import BatchRules, batch_rules
+from cost_models.pricing import PricedRows, Pricer
 from cost_models.specs.job import Job
 from planner.families import Families
 from planner.search.path_pool import Point
 from planner.search.pool_bounds import MemberTimes
 from planner.search.walk import PRICED_TOGETHER, AsSearched, Walked, walked_mesh
 from planner.search.work_cache import WorkCache
+from planner.search.work_cache import joined as joined_works
 
 _LARGEST = frozenset({"sync_overlap", "allocated_limit_bytes", "host_room_bytes"})
 """Rules of which the largest is best."""
@@ -125,27 +126,16 @@ class BundlePricer:
         members = [np.arange(few.first[b], few.first[b + 1]) for b in few.bundle]
         owner = np.repeat(np.arange(few.size), [m.size for m in members])
         place = np.concatenate([*members, np.zeros(0, dtype=np.int64)])
-        states = self.families.options.states
-        offloads = list(dict.fromkeys(state.offload for state in states))
-        which = np.asarray([offloads.index(state.offload) for state in states])[few.state[place]]
-        key = few.kind[place] * len(offloads) + which
         walked: dict[int, list[Walked]] = {}
         at_of: dict[int, list[int]] = {}
         times: list[MemberTimes] = []
         done = 0
-        for one in np.unique(key).tolist():
-            here = np.flatnonzero(key == one)
-            at, kind = place[here], one // len(offloads)
-            batch = self.families.batch(kind, few.row[at], few.state[at], few.pipe[owner[here]])
-            work = self.work.work(self.families.options.kinds[kind], few.row[at])
-            priced = self.pricer.price(batch, work)
-            rules = batch_rules(self.pricer, priced)
+        for here in self._alike(few.kind[place], few.state[place]):
+            priced, rules, own = self._together(few, place[here], few.pipe[owner[here]])
             times.append(MemberTimes.of(priced, rules))
             for index, number in enumerate(owner[here].tolist()):
-                mesh = walked_mesh(
-                    (self.pricer, self.as_searched), priced, rules, index, float(few.bound_s[number])
-                )
-                walked.setdefault(number, []).append(mesh)
+                mesh = walked_mesh((self.pricer, self.as_searched), (priced, rules, index), own[index])
+                walked.setdefault(number, []).append(replace(mesh, bound_s=float(few.bound_s[number])))
                 at_of.setdefault(number, []).append(done + index)
             done += here.size
         if not few.size:
@@ -154,6 +144,34 @@ class BundlePricer:
         for number in range(few.size):
             mine = joined.take(np.asarray(at_of[number]))
             yield Bundle(float(few.bound_s[number]), tuple(walked[number]), mine)
+
+    def _alike(self, kind: Int, state: Int) -> Iterator[Int]:
+        """Places of members whose kinds differ in scopes alone, of one offload, in the order of their kinds."""
+        keys, states = self.families.options.kinds, self.families.options.states
+        bare = [replace(key, scopes=()) for key in keys]
+        same = np.asarray([bare.index(key) for key in bare])[kind]
+        offloads = list(dict.fromkeys(one.offload for one in states))
+        kept = np.asarray([offloads.index(one.offload) for one in states])[state]
+        code = same * len(offloads) + kept
+        for one in np.unique(code).tolist():
+            (here,) = np.nonzero(code == one)
+            yield here[np.argsort(kind[here], kind="stable")]
+
+    def _together(
+        self, few: Bundles, place: Int, pipe: Int
+    ) -> tuple[PricedRows, BatchRules, list[tuple[MeshBatch, int]]]:
+        """Members priced in one batch, and each one's place in a batch of its own kind."""
+        kinds, row = few.kind[place], few.row[place]
+        batch = self.families.batch(int(kinds[0]), row, few.state[place], pipe)
+        works, own = [], []
+        for kind in np.unique(kinds).tolist():
+            here = kinds == kind
+            works.append(self.work.work(self.families.options.kinds[kind], row[here]))
+            key = replace(batch.key, scopes=self.families.options.kinds[kind].scopes)
+            mine = replace(batch.take(here), key=key)
+            own += [(mine, at) for at in range(mine.size)]
+        priced = self.pricer.price(batch, joined_works(works))
+        return priced, batch_rules(self.pricer, priced), own
 
 
 def ideal_of(meshes: list[MeshCosts]) -> MeshCosts:

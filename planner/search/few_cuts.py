@@ -8,14 +8,17 @@ where there are few, pricing every one is exact and faster than any solver: the 
 import numpy as np
 
 from cost_models.chunk import Index, MeshCosts
-from planner.search.greedy import FullRule
-from planner.search.problem import InnerSolution, price_many
+from planner.search.greedy import FEW_CUTS, FullRule
+from planner.search.path_pool import PathPool
+from planner.search.problem import InnerSolution, chunks_of, price_many, step_of, steps_of
 from planner.search.rank_program import RankProgram
 
 MOST_CUTS = 40_000
 """Cuts that are simulated at most; about a second."""
 
 _TOGETHER = 4096
+_PATHS = 12
+"""Longest paths that are looked for before cuts are simulated."""
 
 
 def best_of_few(
@@ -26,6 +29,7 @@ def best_of_few(
     if cuts is None:
         return False, None
     best: InnerSolution | None = None
+    cuts = _below_paths(mesh, cuts, rule, step_of(mesh, target_s))
     for start in range(0, len(cuts), _TOGETHER):
         stages = cuts[start : start + _TOGETHER]
         full_layers = rule(stages)
@@ -36,6 +40,21 @@ def best_of_few(
             cut, full = tuple(stages[first].tolist()), tuple(full_layers[first].tolist())
             best = InnerSolution(cut, full, float(steps[first]))
     return True, best
+
+
+def _below_paths(mesh: MeshCosts, cuts: Index, rule: FullRule, target_s: float) -> Index:
+    """Cuts that the longest paths of a few of them do not put at the target step; in their order."""
+    paths = PathPool()
+    for _ in range(_PATHS):
+        if len(cuts) < FEW_CUTS:
+            break
+        chunks = chunks_of(mesh, cuts, rule(cuts))
+        least_s = steps_of(mesh, paths.bounds(mesh, chunks))
+        lowest = int(np.argmin(least_s))
+        paths.learn(mesh, chunks, lowest)
+        least_s = np.maximum(least_s, steps_of(mesh, paths.bounds(mesh, chunks, only_last=True)))
+        cuts = cuts[least_s < target_s]
+    return cuts
 
 
 def cuts_below(mesh: MeshCosts, program: RankProgram, target_s: float) -> Index | None:

@@ -8,6 +8,7 @@ import numpy as np
 from cost_models.chunk import Array
 from cost_models.mesh import Int
 from cost_models.pricing import Pricer
+from cost_models.specs.recompute import Recompute
 from cost_models.specs.strategy import Strategy
 from planner.answers import Progress
 from planner.candidates import strategy_of
@@ -15,13 +16,21 @@ from planner.search.opening import open_mesh
 from planner.search.path_pool import PathPool
 from planner.search.polish import Polish
 from planner.search.problem import InnerSolution, InnerStatus
-from planner.search.search_state import Found, RecomputeRule, SearchLimits, SearchState, Unsettled
+from planner.search.search_state import (
+    Found,
+    RecomputeRule,
+    SearchLimits,
+    SearchState,
+    Unsettled,
+    mesh_axes,
+)
 from planner.search.solve import solve_inner
 from planner.search.walk import Walked
 
-POLISHED = 8
+POLISHED = 6
 POLISH_WITHIN = 1.03
-"""How many of the best plans are improved at the end, and how close to the best they must be."""
+"""How many of the best plans are improved at the end, beside the fastest of each mesh that is shown, and how close to
+the best they must be."""
 
 MORE_PLANS_TRIED = 12
 MORE_PLANS_WITHIN = 1.5
@@ -53,8 +62,9 @@ class MeshSearch:
         """Improve the best plans by small steps, beyond the declared cuts and scopes where that helps."""
         rule = self._recompute
         polish = Polish(self._pricer, rule.apply, rule.takes, rule.scopes)
-        near = sorted(self.state.found, key=lambda found: found.step_s)
-        for found in [f for f in near if f.step_s <= self.state.best_s * POLISH_WITHIN][:POLISHED]:
+        near = sorted(self.state.found, key=lambda found: found.step_s)[:POLISHED]
+        near += self.state.distinct()[: self._limits.wanted + 1]
+        for found in dict.fromkeys(f for f in near if f.step_s <= self.state.best_s * POLISH_WITHIN):
             if self._late():
                 return
             better = polish.improved(found.strategy)
@@ -86,6 +96,12 @@ class MeshSearch:
             if solution is not None:
                 self._offer(walked, solution)
                 seen.add(degrees)
+
+    def _is_known(self, walked: Walked) -> bool:
+        """Whether a plan of the same mesh was found."""
+        full, stages = Recompute(walked.batch.key.scopes), ()
+        axes = mesh_axes(strategy_of(walked.batch, walked.row, stages, full))
+        return any(mesh_axes(found.strategy) == axes for found in self.state.found)
 
     def _put_rest_away(self, values: Array, stands_for: Int) -> None:
         """Meshes never opened: bounded where their bound reaches the cut-off, open otherwise."""

@@ -10,6 +10,9 @@ from planner.families import Families, State
 from planner.search.bundles import Bundles
 from planner.search.frontier import Nodes
 
+PLAIN_AROUND = 3
+"""Plain kinds under which meshes around a plan are looked for."""
+
 
 def plain_kinds(families: Families) -> list[int]:
     """Kinds with the first context parallelism and order, without scopes first."""
@@ -65,3 +68,23 @@ def beside(families: Families, strategy: Strategy) -> Bundles:
     state = options.states.index(wanted)
     each = np.arange(len(pairs) + 1)
     return Bundles(kind, of_all * int(row), of_all * state, each, each[:-1], pipe, np.zeros(len(pairs)))
+
+
+def around(families: Families, strategy: Strategy) -> Nodes:
+    """Nodes whose degrees differ from a strategy's in two axes at most, under its own kind and under plain ones."""
+    axes = ("tp", "cp", "pp", "ep", "etp", "dp", "mbs")
+    differ = sum((getattr(families.rows, axis) != int(getattr(strategy, axis))).astype(int) for axis in axes)
+    rows = np.flatnonzero(np.asarray(differ) <= 2)
+    same = (strategy.recompute.scopes, strategy.cp_kind, strategy.order)
+    keys = families.options.kinds
+    own = [i for i, key in enumerate(keys) if (key.scopes, key.cp_kind, key.order) == same]
+    kinds = list(dict.fromkeys([*own, *plain_kinds(families)[:PLAIN_AROUND]]))
+    at, column = np.nonzero(families.kinds_legal[rows][:, kinds])
+    return Nodes(np.asarray(kinds, dtype=np.int64)[column], rows[at], np.zeros(at.size))
+
+
+def own_states(families: Families, strategy: Strategy) -> list[int]:
+    """A strategy's state, and the plain ones."""
+    own = State(strategy.zero, strategy.dp_replicate, parse_offload(strategy.offload))
+    states = families.options.states
+    return [i for i, state in enumerate(states) if state == own or i in plain_states(families)]

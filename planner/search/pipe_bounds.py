@@ -1,7 +1,7 @@
 """States that are left, combined with pipes: bounds of meshes in bundles, the cheap ones first."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
@@ -95,29 +95,36 @@ class PipeBounds:
         return meshes.bundles()
 
     def lowest(self, states: LeftStates, is_free: bool, cutoff_s: float, few: Few) -> Bundles:
-        """Of the lowest meshes without memory those that are lowest with it; nothing is counted.
+        """Meshes among the lowest, with bounds that know of memory; nothing is counted.
 
-        Meshes come in rising order of their bounds without memory, until as many as are wanted lie below the next one.
+        Meshes are looked at in the order of a guess, until as many as are wanted may fit.
         """
         meshes, unseen = _Meshes.of(self.families, states), Cut()
         meshes = self._kept(meshes, self._without_memory(meshes), cutoff_s, unseen)
-        meshes = meshes.take(np.argsort(meshes.bound_s, kind="stable")[: few.most])
-        looked: list[Int] = []
-        bounds, start, size = meshes.bound_s.copy(), 0, FIRST_LOOKED
-        while start < meshes.size:
-            some = np.arange(start, min(start + size, meshes.size))
-            bounds[some] = np.maximum(bounds[some], self._forced(meshes.take(some), is_free))
-            looked.append(some)
-            start, size = start + some.size, 2 * size
-            ahead_s = float(meshes.bound_s[start]) if start < meshes.size else np.inf
-            if int((bounds[:start] <= ahead_s).sum()) >= few.wanted and start < meshes.size:
-                break
-        meshes = meshes.sharper(bounds).take(np.concatenate([*looked, np.zeros(0, dtype=np.int64)]))
-        meshes = meshes.take(np.flatnonzero(meshes.bound_s < cutoff_s))
+        meshes = meshes.take(np.argsort(self._guess_s(meshes, is_free), kind="stable")[: few.most])
+        found, start, size = [meshes.take(np.arange(0))], 0, FIRST_LOOKED
+        while start < meshes.size and sum(part.size for part in found) < few.wanted:
+            some = meshes.take(np.arange(start, min(start + size, meshes.size)))
+            found.append(self._kept(some, self._forced(some, is_free), cutoff_s, unseen))
+            start, size = start + size, 2 * size
+        meshes = _Meshes.joined(found)
         meshes = meshes.take(np.argsort(meshes.bound_s, kind="stable")[: 4 * few.wanted])
         for of_cuts in (self._declared, self._program):
             meshes = self._kept(meshes, of_cuts(meshes), cutoff_s, unseen)
         return self._kept(meshes, self._spread(meshes, is_free), cutoff_s, unseen).bundles()
+
+    def _guess_s(self, meshes: "_Meshes", is_free: bool) -> Array:
+        """Seconds of a step as the first rank's memory suggests: no bound, all blocks recomputed or none."""
+        sums, batch = meshes.own_sums, meshes.batch
+        micro = batch.micro_batches(self.pricer.job.global_batch).astype(float)
+        pp, vpp = batch.pp.astype(float), batch.vpp.astype(float)
+        held = np.minimum((2.0 * (pp - 1.0) + (vpp - 1.0) * pp + 1.0) / vpp, micro)
+        held = np.where(vpp == 1.0, np.minimum(pp, micro), held)
+        room = (sums.room_bytes - sums.first_bytes) * pp / sums.num_blocks - sums.static_bytes
+        recompute_s = sums.full_s * sums.num_blocks * micro / pp if is_free else np.inf
+        lean_s = np.where(held * sums.full_saved_bytes <= room, meshes.bound_s + recompute_s, np.inf)
+        guess: Array = np.where(held * sums.saved_bytes <= room, meshes.bound_s, lean_s)
+        return guess
 
     def _kept(self, meshes: "_Meshes", sharper: Array, cutoff_s: float, cut: Cut) -> "_Meshes":
         """Take the larger bounds and cut by them."""
@@ -181,6 +188,17 @@ class _Meshes:
         bundle, pipe = np.nonzero(families.pipes_legal[row[first[:-1]]])
         batch = families.batch(0, row[first[bundle]], np.zeros_like(bundle), pipe)
         return cls(kind, row, state, first, sums, times, batch, bundle, pipe, np.zeros(bundle.size))
+
+    @classmethod
+    def joined(cls, parts: "list[_Meshes]") -> "_Meshes":
+        """Some of the same meshes, and some more of them."""
+        names = (f.name for f in fields(MeshBatch) if f.name != "key")
+        columns = (np.concatenate([getattr(part.batch, name) for part in parts]) for name in names)
+        batch = MeshBatch(parts[0].batch.key, *columns)
+        rest = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("bundle", "pipe", "bound_s")
+        )
+        return parts[0]._with(batch, *rest)
 
     @property
     def size(self) -> int:

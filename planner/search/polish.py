@@ -1,7 +1,7 @@
 """Small steps from a found plan until none helps: the last part of a search, without a bound of its own.
 
-A step moves one block from one virtual stage to another, adds or drops one recompute scope, or recomputes one block
-more or fewer in full. Such plans may lie outside the declared cuts and scopes; a better one lowers the best step, and
+A step moves one block from one virtual stage to another, drops one recompute scope, or recomputes one block fewer in
+full. Such plans may lie outside the declared cuts and scopes; a better one lowers the best step, and
 with it the lower bound of the certificate, which is never above the best step.
 """
 
@@ -17,6 +17,8 @@ from cost_models.pricing import Pricer
 from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from cost_models.specs.strategy import Strategy
 from planner.search.greedy import FullRule, improve
+from planner.search.path_pool import PathPool
+from planner.search.problem import chunks_of, excess_bytes, price_one, steps_of
 from planner.search.walk import AsSearched
 
 MOST_MOVES = 40
@@ -38,29 +40,54 @@ class Polish:
     priced: dict[Strategy, MeshCosts] = field(
         default_factory=dict
     )  # by strategy without stages and full recompute
+    paths: dict[Strategy, PathPool] = field(default_factory=dict)
 
     def improved(self, strategy: Strategy) -> Reached | None:
         """The end of the steps from a strategy, and its step; None if nothing fits."""
         best: Reached | None = None
         for _ in range(MOST_ROUNDS):
             now = best[0] if best else strategy
-            changed = (replace(now, recompute=again) for again in self._recomputes(now.recompute))
-            tried = [self._reach(now, MOST_MOVES), *(self._reach(other, 0) for other in changed)]
-            found = min((one for one in tried if one), key=lambda one: one[1], default=None)
+            found = self._reach(now)
+            for again in self._recomputes(now.recompute):
+                other = self._again(replace(now, recompute=again), now, np.inf if found is None else found[1])
+                found = other if other is not None else found
             if found is None or (best is not None and found[1] >= best[1]):
                 break
             best = found
         return best
 
-    def _reach(self, strategy: Strategy, max_moves: int) -> Reached | None:
+    def _reach(self, strategy: Strategy) -> Reached | None:
         """Moves of single blocks under an unchanged recompute."""
         rule = _rule(strategy.recompute)
-        found = improve(self._mesh(strategy), np.asarray([strategy.stages]), rule, max_moves=max_moves)
+        found = improve(self._mesh(strategy), np.asarray([strategy.stages]), rule, max_moves=MOST_MOVES)
         if found is None:
             return None
         full = strategy.recompute.full
         again = replace(strategy.recompute, full=found.full_layers if isinstance(full, tuple) else full)
         return replace(strategy, stages=found.stages, recompute=again), found.step_s
+
+    def _again(self, strategy: Strategy, now: Strategy, reach_s: float) -> Reached | None:
+        """The strategy and its step if it fits and is below `reach_s`; `now` is the one that it was made from.
+
+        Its step is at least the longest path of the one it was made from.
+        """
+        mesh, stages = self._mesh(strategy), np.asarray([strategy.stages])
+        full = _rule(strategy.recompute)(stages)
+        chunks = chunks_of(mesh, stages, full)
+        if steps_of(mesh, self._path_of(now).bounds(mesh, chunks))[0] >= reach_s:
+            return None
+        if (excess_bytes(mesh, chunks) > 0.0).any():
+            return None
+        step_s = price_one(mesh, strategy.stages, tuple(full[0].tolist())).step_s
+        return (strategy, step_s) if step_s < reach_s else None
+
+    def _path_of(self, strategy: Strategy) -> PathPool:
+        """The longest path of a strategy."""
+        if strategy not in self.paths:
+            mesh, stages = self._mesh(strategy), np.asarray([strategy.stages])
+            self.paths[strategy] = PathPool()
+            self.paths[strategy].learn(mesh, chunks_of(mesh, stages, _rule(strategy.recompute)(stages)), 0)
+        return self.paths[strategy]
 
     def _mesh(self, strategy: Strategy) -> MeshCosts:
         """Costs of a strategy's mesh, priced once."""
@@ -72,18 +99,19 @@ class Polish:
         return self.priced[key]
 
     def _recomputes(self, now: Recompute) -> Iterator[Recompute]:
-        """One scope more or less, and one fully recomputed block more or fewer, as far as the user allows."""
-        toggled = (
-            tuple(s for s in self.scopes if (s in now.scopes) != (s == scope)) for scope in self.scopes
+        """One scope less, and one fully recomputed block fewer, as far as the user allows: more of either fits where
+        this fits and is no faster."""
+        fewer_scopes = (
+            tuple(s for s in now.scopes if s != scope) for scope in self.scopes if scope in now.scopes
         )
-        changed = [Recompute(scopes) for scopes in toggled]
+        changed = [Recompute(scopes) for scopes in fewer_scopes]
         if isinstance(now.full, tuple):
             fewer = (
                 tuple(k - (i == stage) for i, k in enumerate(now.full)) for stage in range(len(now.full))
             )
             changed += [Recompute((), counts) for counts in fewer if min(counts) >= 0]
         elif now.full > 0:
-            changed += [Recompute((), now.full - 1), Recompute((), now.full + 1)]
+            changed += [Recompute((), now.full - 1)]
         yield from (recompute for recompute in changed if self.takes(recompute))
 
 

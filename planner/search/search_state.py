@@ -77,6 +77,12 @@ class Found:
     step_s: float
 
 
+def mesh_axes(strategy: Strategy) -> tuple[object, ...]:
+    """What tells plans apart: runners-up differ from the best plan, and from each other, in one of these."""
+    s = strategy
+    return (s.stage_groups, s.tp, s.cp, s.pp, s.vpp, s.ep, s.etp, s.dp, s.dp_replicate, s.zero, s.mbs)
+
+
 @dataclass(slots=True)
 class SearchState:
     """What is known while the search runs."""
@@ -94,6 +100,13 @@ class SearchState:
     def best_s(self) -> float:
         """Step of the best strategy; while there is none, the one that it must be below."""
         return self.best.step_s if self.best else self.within_s
+
+    def distinct(self) -> list[Found]:
+        """What was found, the fastest of each mesh, rising."""
+        fastest: dict[tuple[object, ...], Found] = {}
+        for found in sorted(self.found, key=lambda one: one.step_s):
+            fastest.setdefault(mesh_axes(found.strategy), found)
+        return list(fastest.values())
 
     def offer(self, candidate: Found) -> None:
         """Keep a strategy, as the best one if it is."""

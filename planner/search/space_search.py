@@ -6,7 +6,6 @@ lower bound of the space is the least of the best step and of every mesh's bound
 """
 
 from collections.abc import Iterator
-from functools import cached_property
 
 import numpy as np
 
@@ -14,25 +13,30 @@ from cost_models.chunk import Array
 from cost_models.mesh import MeshBatch
 from cost_models.rows import model_rows
 from planner.families import Families
+from planner.search.bundle_queue import BundleQueue
 from planner.search.bundles import Bundle, BundlePricer, Bundles
 from planner.search.frontier import Frontier, Late, Nodes, Recomputes
 from planner.search.memory_bounds import FullRecompute, forced
 from planner.search.mesh_bounds import frequent_blocks, mesh_sums, step_bounds
-from planner.search.mesh_search import DEGREES, MORE_PLANS_TRIED, MORE_PLANS_WITHIN, MeshSearch
 from planner.search.mesh_table import all_recomputed
+from planner.search.next_best import MORE_PLANS_WALKED, NextBest
 from planner.search.opening import open_mesh
-from planner.search.picks import beside, first_of_degrees, first_of_each, plain_kinds, plain_states
+from planner.search.picks import (
+    beside,
+    first_of_each,
+    plain_kinds,
+    plain_states,
+)
 from planner.search.pipe_bounds import Cut, Few
-from planner.search.pool_bounds import PoolBounds
 from planner.search.search_state import Found, RecomputeRule, SearchLimits, SearchState
 from planner.search.walk import PRICED_TOGETHER, Walk
-
-MORE_PLANS_WALKED = 512
-"""Meshes behind the best that are walked for alternatives."""
 
 BESIDE_WITHIN = 1.004
 MOST_BESIDE = 16
 """Pipes beside the best plan's that are opened, and how much slower they may be to be improved in small steps."""
+
+REPORTED_EVERY = 32
+"""Bundles between two reports of progress."""
 
 DIVED_AMONG = (1_500, 100_000)
 DIVED = 8
@@ -47,7 +51,7 @@ and after each block of a frontier, and how far below the best step their bounds
 __all__ = ["Found", "RecomputeRule", "SearchLimits", "SearchState", "SpaceSearch"]
 
 
-class SpaceSearch(MeshSearch):
+class SpaceSearch(NextBest):
     """Searches legal meshes for the least step."""
 
     def run(self, batches: tuple[MeshBatch, ...]) -> SearchState:
@@ -67,10 +71,6 @@ class SpaceSearch(MeshSearch):
             self._more_plans(walked for block in behind for walked in block)
         return self.state
 
-    @cached_property
-    def _known_paths(self) -> PoolBounds:
-        return PoolBounds(self._pricer, model_rows(self._pricer.model, self._pricer.job), self._paths)
-
     def run_families(self, families: Families) -> SearchState:
         """The same for families, of which only the meshes that could win are ever listed."""
         self._total = families.size
@@ -83,9 +83,12 @@ class SpaceSearch(MeshSearch):
         self._open_bundles(self._expand(frontier, pricer, nodes), pricer)
         self._settle()
         self._open_beside(pricer)
+        if self.state.best is not None and self._limits.wanted:
+            self._next_best(frontier, pricer)
         self._polish()
-        if self.state.best is not None:
-            self._more_plans(member for bundle in self._behind(frontier, pricer) for member in bundle.members)
+        if self.state.best is not None and len(self.state.distinct()) <= self._limits.wanted:
+            behind = self._behind(frontier, pricer)
+            self._more_plans(member for bundle in behind for member in bundle.members)
         return self.state
 
     def least_bound_s(self, batches: tuple[MeshBatch, ...]) -> float:
@@ -174,16 +177,25 @@ class SpaceSearch(MeshSearch):
         return Bundles.joined(pool).rising()
 
     def _open_bundles(self, bundles: Bundles, pricer: BundlePricer) -> None:
-        """Open bundles by rising bound; those behind the best step are put away by their bounds."""
-        for start in range(0, bundles.size, PRICED_TOGETHER):
-            rest = bundles.take(np.arange(start, bundles.size))
-            if rest.bound_s[0] >= self.state.best_s or self._late():
-                self._put_rest_away(rest.bound_s, rest.stands_for)
-                return
-            for bundle in pricer.block(rest):
+        """Open bundles by rising bound; those behind the best step are put away by their bounds.
+
+        A bound is looked up again among the known paths before a bundle is opened, so that those which look good for
+        want of a path do not come before those which are.
+        """
+        queue = BundleQueue(bundles, pricer)
+        opened = 0
+        while queue.least_s < self.state.best_s and not self._late():
+            if (bundle := queue.pop()) is not None:
+                bounds = self._path_bounds(bundle)
+                if float(bounds.min()) > max(queue.least_s, bundle.bound_s):
+                    queue.push(bundle.take(np.arange(len(bundle.members)), bounds))
+                    continue
                 self._look_together(bundle)
-            ahead_s = float(rest.bound_s[PRICED_TOGETHER:].min(initial=np.inf))
-            self._report("bounds", min(ahead_s, self._least_waiting_s()))
+                opened += 1
+                if opened % REPORTED_EVERY == 0:
+                    self._report("bounds", min(queue.least_s, self._least_waiting_s()))
+        self._left, self._near = queue.unpriced(MORE_PLANS_WALKED), queue.priced()
+        self._put_rest_away(*queue.rest())
 
     def _look_together(self, bundle: Bundle) -> None:
         """Look at the ideal of a bundle, and at its members only if the ideal could win.
@@ -206,9 +218,7 @@ class SpaceSearch(MeshSearch):
 
     def _below(self, bundle: Bundle) -> Bundle:
         """The bundle without the members that known paths put at the cut-off or above."""
-        bounds = np.maximum(
-            self._known_paths.of(bundle.point(self._pricer.job), bundle.times), bundle.bound_s
-        )
+        bounds = self._path_bounds(bundle)
         above = bounds >= self._cutoff()
         for bound_s in bounds[above].tolist():
             self._bounded(bound_s)
@@ -235,20 +245,6 @@ class SpaceSearch(MeshSearch):
     def _put_nodes_away(self, frontier: Frontier, nodes: Nodes) -> None:
         """Nodes that are not looked into: bounded where their bound reaches the cut-off, open otherwise."""
         self._put_rest_away(nodes.bound_s, frontier.stands_for(nodes.row))
-
-    def _behind(self, frontier: Frontier, pricer: BundlePricer) -> Iterator[Bundle]:
-        """Meshes behind the best with the lowest nodes of their degrees."""
-        worth_s = self.state.best_s * MORE_PLANS_WITHIN
-        try:
-            plain = plain_kinds(pricer.families)[:1]
-            nodes = first_of_degrees(pricer.families, frontier.nodes(worth_s, Cut(), plain), DEGREES)
-            few = nodes.take(slice(0, 2 * MORE_PLANS_TRIED + self._limits.wanted))
-            found = frontier.bundles(
-                few, worth_s, Cut(), Few(plain_states(pricer.families), MORE_PLANS_WALKED, MORE_PLANS_WALKED)
-            )
-        except Late:
-            return
-        yield from pricer.block(found, MORE_PLANS_WALKED)
 
     # ---------------------------------------------------------------- listed meshes
 

@@ -1,7 +1,7 @@
 """All meshes of a space in the order of their bounds, and their cost tables a block at a time."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,15 +36,15 @@ class Walked:
 
 
 def walked_mesh(
-    parts: tuple[Pricer, AsSearched], priced: PricedRows, rules: BatchRules, at: int, bound_s: float
+    parts: tuple[Pricer, AsSearched], place: tuple[PricedRows, BatchRules, int], own: tuple[MeshBatch, int]
 ) -> Walked:
-    """A mesh of a priced batch as the search sees it."""
-    pricer, as_searched = parts
+    """A mesh of a priced batch as the search sees it; `own` is its place in a batch with its own scopes."""
+    (pricer, as_searched), (priced, rules, at) = parts, place
 
     def costs() -> MeshCosts:
-        return as_searched(mesh_costs(pricer, priced, rules, at), priced.meshes.key.scopes)
+        return as_searched(mesh_costs(pricer, priced, rules, at), own[0].key.scopes)
 
-    return Walked(bound_s, priced.meshes, at, costs)
+    return Walked(-np.inf, *own, costs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,4 +92,5 @@ class Walk:
         for place in places.tolist():
             priced, rules, at = priced_at[place]
             # One table at a time: those of very deep models are large.
-            yield walked_mesh((pricer, as_searched), priced, rules, at, float(self.bound_s[place]))
+            walked = walked_mesh((pricer, as_searched), (priced, rules, at), (priced.meshes, at))
+            yield replace(walked, bound_s=float(self.bound_s[place]))
