@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cost_models.errors import BadInput
+from planner.executor.expert_mesh import expert_sizes, experts_stand_apart
 from planner.executor.mesh import Coordinates, build_meshes, coordinates, mesh_ranks, rank_of
 from tests.planner.executor.strategies import strategy
 
@@ -64,6 +65,33 @@ def test_meshes_of_four_processes(run_ranks: RunRanks) -> None:
     # HSDP: one data group of all four (0+1+2+3); tp x pp: every rank alone.
     assert [facts[0] for facts in results] == [(6.0, rank, 4, 2) for rank in range(4)]
     assert [facts[1] for facts in results] == [(float(rank), 0, 1, 1) for rank in range(4)]
+
+
+def test_experts_divide_the_ranks_of_a_stage_from_the_inside() -> None:
+    # tp 2 x cp 1 x dp 4 = 8 ranks of a stage: etp 2 inside ep 2 inside two replicas of the experts.
+    assert expert_sizes(strategy(tp=2, dp_shard=4, ep=2, etp=2, pp=3)) == (3, 2, 2, 2)
+    assert experts_stand_apart(strategy(tp=2)) is experts_stand_apart(strategy(dp_shard=2, ep=2)) is True
+    # Held like everything else, they need no groups of their own; replicas of shards do not count for experts.
+    assert experts_stand_apart(strategy(dp_shard=4, cp=2, pp=2)) is False
+    assert experts_stand_apart(strategy(dp_shard=2, dp_replicate=2)) is True
+
+
+def _expert_facts(rank: int, world: int) -> list[list[int]]:
+    import torch.distributed as dist
+
+    meshes = build_meshes(
+        strategy(tp=2, pp=2, ep=2, order=("tp", "cp", "ep", "pp", "dp")), "cpu", routed=True
+    )
+    assert meshes.experts is not None
+    groups = (meshes.experts.ep_group, meshes.experts.data_group, meshes.experts.etp_group)
+    return [dist.get_process_group_ranks(group) for group in groups]
+
+
+def test_expert_groups_of_four_processes(run_ranks: RunRanks) -> None:
+    # Two stages of two tensor-parallel ranks each, which hold an expert half each and whole features.
+    found = run_ranks(_expert_facts, 4)
+    assert [facts[0] for facts in found] == [[0, 1], [0, 1], [2, 3], [2, 3]]
+    assert [facts[1:] for facts in found] == [[[rank], [rank]] for rank in range(4)]
 
 
 def _wrong_size(rank: int, world: int) -> str:
