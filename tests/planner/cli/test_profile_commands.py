@@ -1,7 +1,6 @@
 """planner profile and planner loop as people call them, with a profiler of the test's own."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -126,25 +125,3 @@ def test_a_device_outside_the_catalog_is_checked_as_one_of_its_kind():
     assert isinstance(spec, dict)
     assert spec["spec"]["groups"][0]["device"] in ("h100-pcie", "h100-sxm-80gb", "h200-sxm", "h800-sxm")
     assert cluster_of_device(SeenDevice("cpu-x-2", 0, "")) == "cpu:1"
-
-
-@pytest.mark.slow
-def test_this_processor_is_profiled_in_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The whole way: processes, cases, the written profile, a prediction from it; cut short on purpose."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    arguments = ["--minutes", "0.05", "--alone", "--precision", "fp32", "-o", str(tmp_path), "--json"]
-    config = tmp_path / "tiny.json"
-    tiny = {"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64}
-    heads = {
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "vocab_size": 64,
-        "max_position_embeddings": 64,
-    }
-    config.write_text(json.dumps(tiny | heads))
-    found = call("--model", str(config), "--seq-len", "32", "--no-grid", *arguments)
-    assert found.exit_code == 0, found.output
-    answer = json.loads(found.stdout)
-    assert answer["measured"] > 5
-    assert read_profile(Path(answer["folder"])).manifest.versions["torch"]
-    shutil.rmtree(answer["folder"])

@@ -1,12 +1,14 @@
 """Tables of measured beside predicted: rank correlation, summaries, documents, and the command on tiny models."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from cost_models.profiles import read_profile
 from planner.executor.measured.__main__ import put_into
 from planner.executor.measured.cases import cpu_cases, gpu_cases
 from planner.executor.measured.compare import Row, markdown, rank_correlation
@@ -59,13 +61,26 @@ def test_the_gpu_command_is_proved_on_a_cpu(tmp_path: Path) -> None:
         "--tiny",
         "--steps",
         "2",
+        "--profile-minutes",
+        "0.05",
         "--only",
-        "mbs=4,recompute",
+        "mbs=2,recompute=full",
     ]
     answer = subprocess.run(
-        [sys.executable, *command, "-o", str(tmp_path)], capture_output=True, text=True, check=False
+        [sys.executable, *command, "-o", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert answer.returncode == 0, answer.stderr
     rows = json.loads((tmp_path / "results.json").read_text())
-    assert len(rows) == 3
+    assert len(rows) == 3  # dense, a mixture of experts, latent attention
     assert all(found["measured_bytes"] > 0 and not found["failure"] for found in rows)
+    # The profile comes back as a folder beside the table, and the predictions are from it.
+    assert all(found["unprofiled_step_s"] > 0 for found in rows)
+    assert "without it" in (tmp_path / "table.md").read_text()
+    folder = Path(json.loads((tmp_path / "profile.json").read_text())["folder"])
+    profile = read_profile(folder)
+    assert profile.points
+    assert not profile.manifest.complete
