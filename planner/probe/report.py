@@ -10,26 +10,49 @@ from planner.probe.derive import Probe
 
 CARRY = (
     "plan's bytes = predicted plan + (measured probe - predicted probe); "
-    "plan's seconds = predicted plan x measured probe / predicted probe"
+    "plan's seconds = predicted plan + (measured probe - predicted probe) x predicted plan / predicted probe"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What a measured probe says about the plan: bytes by the difference, seconds by the ratio."""
+    """What a measured probe says about the plan.
+
+    The probe holds what the plan's fullest device holds, so bytes that the prediction lacks are lacking in the plan
+    too; seconds are in proportion to the step.
+    """
 
     measured_bytes: float
     measured_s: float
+    predicted_bytes: float
+    predicted_s: float
     plan_bytes: float
     plan_s: float
+    used_bytes: float
+    """Of the plan's fullest device, with what lies beside the allocated bytes."""
+    fits: bool
+
+    @property
+    def more_bytes(self) -> float:
+        """Measured minus predicted."""
+        return self.measured_bytes - self.predicted_bytes
+
+    @property
+    def more_s(self) -> float:
+        """Measured minus predicted."""
+        return self.measured_s - self.predicted_s
 
     def to_json(self) -> dict[str, object]:
         """Plain values."""
         return {
             "measured_bytes": self.measured_bytes,
             "measured_step_s": self.measured_s,
+            "measured_minus_predicted_bytes": self.more_bytes,
+            "measured_minus_predicted_step_s": self.more_s,
             "plan_bytes": self.plan_bytes,
             "plan_step_s": self.plan_s,
+            "plan_device_used_bytes": self.used_bytes,
+            "plan_fits": self.fits,
         }
 
 
@@ -97,12 +120,18 @@ def carry(probe: Probe, run: Mapping[str, Any]) -> Carried:
     measured = run.get("measured")
     values = measured if isinstance(measured, Mapping) else {}
     seconds, size = _positive(values, "step_s"), _positive(values, "peak_bytes")
-    predicted = probe.prediction
+    predicted, planned = probe.prediction, probe.plan.memory
+    more_bytes = size - predicted.memory.peak_allocated_bytes
+    used_bytes = planned.device_used_bytes + more_bytes
     return Carried(
-        size,
-        seconds,
-        probe.plan.memory.peak_allocated_bytes + size - predicted.memory.peak_allocated_bytes,
-        probe.plan.step_s * seconds / predicted.step_s,
+        measured_bytes=size,
+        measured_s=seconds,
+        predicted_bytes=predicted.memory.peak_allocated_bytes,
+        predicted_s=predicted.step_s,
+        plan_bytes=planned.peak_allocated_bytes + more_bytes,
+        plan_s=probe.plan.step_s + (seconds - predicted.step_s) * probe.plan.step_s / predicted.step_s,
+        used_bytes=used_bytes,
+        fits=used_bytes <= planned.capacity_bytes,
     )
 
 

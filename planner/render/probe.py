@@ -43,9 +43,16 @@ def show_probe(probe: Probe, carried: Carried | None, written: Path | None) -> N
         console.print(f"[dim]not shown[/dim] {plain(note)}")
     console.print(f"[dim]carry back[/dim] {CARRY}")
     if carried is not None:
+        longer = carried.measured_s / carried.predicted_s - 1.0
+        more = f"{signed_bytes(carried.more_bytes)} and {longer:+.1%} of the time"
         console.print(
-            f"[bold]measured[/bold] {format_bytes(carried.measured_bytes)} and {format_seconds(carried.measured_s)}: "
-            f"the plan takes {format_bytes(carried.plan_bytes)} and {format_seconds(carried.plan_s)} a step"
+            f"[bold]measured[/bold] {format_bytes(carried.measured_bytes)} and {format_seconds(carried.measured_s)}, "
+            f"{more} against its prediction"
+        )
+        verdict = "which fits" if carried.fits else "which does not fit"
+        console.print(
+            f"[bold]carried[/bold] the plan takes {format_bytes(carried.plan_bytes)} and "
+            f"{format_seconds(carried.plan_s)} a step; {format_bytes(carried.used_bytes)} of each device, {verdict}"
         )
     if written is not None:
         console.print(f"[dim]next:[/dim] planner run {plain(written)} --steps 20")

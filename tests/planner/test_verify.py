@@ -81,7 +81,9 @@ def test_plans_of_every_schedule_verify(make_situation, schedule):
 def test_the_ends_may_hold_embedding_and_loss_alone(make_situation, text):
     of = make_situation("llama-3.2-1b", "dgx-h100", 8, seq_len=512, global_batch=64)
     if "7+0+0" in text:
-        with pytest.raises(IllegalStrategy, match="virtual stage 2 of 4 holds no layer, which only the first"):
+        with pytest.raises(
+            IllegalStrategy, match="virtual stage 2 of 4 holds no layer, which only the first"
+        ):
             evaluate(of, parse_strategy(text))
         return
     found = evaluate(of, parse_strategy(text))
