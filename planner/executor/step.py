@@ -162,7 +162,9 @@ class Trainer:
             dist.all_reduce(summed, group=self.meshes.data_group)
             total = int(summed)
         if total < 0:
-            raise DataExhausted(self._exhausted or "the samples of other data-parallel ranks end here")
+            said: list[str] = [""] * self.meshes.data_size
+            dist.all_gather_object(said, self._exhausted, group=self.meshes.data_group)
+            raise DataExhausted(next(filter(None, said)))
         return max(total, 1)
 
     def _shared_loss(self, own: Tensor) -> float:

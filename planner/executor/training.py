@@ -47,6 +47,10 @@ class Training:
             except DataExhausted:
                 self._keep_what_there_is(step - 1, done, position)
                 raise
+            except Exception:
+                if self.keeper is not None:
+                    self.keeper.wait_a_moment()
+                raise
             self.tell(record.to_event() | {"attempt": self.progress.attempt, "unit": self.order.unit})
             if self.keeper is not None and self.keeper.is_due(step):
                 self.progress.enter(PHASE_CHECKPOINT)

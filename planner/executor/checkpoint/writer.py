@@ -7,7 +7,7 @@ every rank's files are on the disk, their checksums in the manifest, and the man
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -36,6 +36,8 @@ from planner.executor.step import Trainer
 
 WRITE_TIMEOUT_S: Final = 1800.0
 """How far apart ranks may be with their files."""
+GRACE_S: Final = 10.0
+"""Other ranks' threads go on writing as long as they wait for this rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,11 @@ class CheckpointWriter:
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
+
+    def wait_a_moment(self) -> None:
+        """Let a checkpoint that is under way come to its end, where this run is about to fail for another reason."""
+        if self._pending is not None:
+            wait([self._pending], timeout=GRACE_S)
 
     def _copies(self) -> tuple[Piece, ...]:
         """This rank's pieces in the host's memory; from a GPU through pinned memory, all at once."""

