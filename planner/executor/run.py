@@ -11,6 +11,7 @@ from typing import Final
 from cost_models.errors import BadInput
 from planner.errors import RunFailed
 from planner.evaluation import evaluate
+from planner.executor import failures, progress
 from planner.executor.checkpoint.checks import check_checkpoints
 from planner.executor.events import EVENTS_FILE, Event, EventReader
 from planner.executor.refuse import check_run
@@ -108,6 +109,9 @@ def _users_folder(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / SUBMITTED_FILE).exists():
             (folder / EVENTS_FILE).unlink(missing_ok=True)
+            # What ranks of a run before left of their failures is not of this one.
+            for name in (failures.FOLDER, progress.FOLDER):
+                shutil.rmtree(folder / name, ignore_errors=True)
         (folder / EVENTS_FILE).touch()
     except OSError as error:
         raise BadInput(
