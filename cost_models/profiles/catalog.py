@@ -118,10 +118,26 @@ def cluster_from_spec(spec: Mapping[str, Any]) -> ClusterSpec:
     for group in cluster.groups:
         device = group.device
         if isinstance(device, str):
-            device = host_device(group.devices_per_node) if device == HOST_DEVICE else load_device(device)
+            device = host_device(group.devices_per_node) if device == HOST_DEVICE else _as_measured(device)
         partial = None if group.num_devices == group.nodes * group.devices_per_node else group.devices
         groups.append(group.model_copy(update={"device": device, "devices": partial}))
     return cluster.model_copy(update={"groups": tuple(groups)})
+
+
+def _as_measured(name: str) -> DeviceSpec:
+    """A device of the catalog with what its own profile says of its memory, where it was measured."""
+    from cost_models.profiles.found import measured_profile
+
+    device, profile = load_device(name), measured_profile(name)
+    if profile is None:
+        return device
+    source = f"measured profile {profile.title}"
+    update = {
+        field: Figure(value=value, unit="bytes", kind="measured", source=source)
+        for field in ("capacity_bytes", "context_bytes")
+        if (value := profile.fact(field))
+    }
+    return device.model_copy(update=update)
 
 
 def load_cluster(text: str) -> ClusterSpec:

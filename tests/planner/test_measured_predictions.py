@@ -54,6 +54,13 @@ def test_a_measured_device_is_predicted_from_its_profile(monkeypatch: pytest.Mon
     assert predicted(question()).step_s == plain.step_s
 
 
+def test_memory_and_context_are_those_of_the_profile(measured: None):
+    device = question().cluster.device
+    assert (device.capacity_bytes.value, device.context_bytes.value) == (150754820096.0, 6e8)
+    assert device.context_bytes.kind == "measured"
+    assert device.context_bytes.source.startswith("measured profile h200-sxm/")
+
+
 def test_other_devices_are_predicted_as_before_to_the_last_bit(monkeypatch: pytest.MonkeyPatch):
     texts = ("tp=8", "dp=8", "pp=2,tp=4,mbs=2", "tp=2,dp=4,zero=1,recompute=full")
     strategies = [parse_strategy(text) for text in texts]
