@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -34,30 +35,33 @@ class Server:
         program = ["-S", str(FAKE_WORKER), fake] if fake else ["-P", "-m", "planner.worker"]
         worker = [sys.executable, "-X", f"tag={tag}", *program]
         given = {"port": 0, "starts_jobs": True, "worker_command": worker, "drain_s": 0.3, **settings}
+        # A file: a pipe that nobody empties would stop the server once it is full.
+        self._log, name = tempfile.mkstemp(prefix="planner-server-log-")
+        Path(name).unlink()
         self.process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, json.dumps(given, default=str)],
             cwd=ROOT,
             env={**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"},
-            stderr=subprocess.PIPE,
+            stderr=self._log,
             stdout=subprocess.DEVNULL,
-            text=True,
         )
         self.url = self._url()
-        self._log = self.process.stderr
 
     def _url(self) -> str:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            message = json.loads(line)["message"] if line.startswith("{") else line
-            if "running on " in message:
-                os.set_blocking(self.process.stderr.fileno(), False)
-                return str(message.split("running on ")[1].split()[0])
-        raise AssertionError("the server ended")
+        """The address that it says it listens on."""
+        deadline = time.monotonic() + START_S
+        while self.process.poll() is None and time.monotonic() < deadline:
+            for line in self.log().splitlines():
+                message = json.loads(line)["message"] if line.startswith("{") and line.endswith("}") else line
+                if "running on http" in message:
+                    return str(message.split("running on ")[1].split()[0])
+            time.sleep(0.02)
+        self.process.kill()
+        raise AssertionError(f"the server did not start: {self.log()}")
 
     def log(self) -> str:
-        """What it wrote since the last call."""
-        assert self.process.stderr is not None
-        return self.process.stderr.read() or ""
+        """What it has written."""
+        return os.pread(self._log, 1 << 24, 0).decode() if self._log >= 0 else ""
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
         """Status and value of an answer; status 0 where none came."""
@@ -92,7 +96,10 @@ class Server:
     def kill(self) -> None:
         """Kill it without a word."""
         self.process.kill()
-        self._gone()
+        self.process.wait()
+        if self._log >= 0:
+            os.close(self._log)
+            self._log = -1
 
     def tell_to_stop(self) -> None:
         """Ask it to stop in order; returns at once."""
@@ -105,11 +112,6 @@ class Server:
             return self.process.wait(60)
         finally:
             self.kill()
-
-    def _gone(self) -> None:
-        self.process.wait()
-        if self.process.stderr is not None:
-            self.process.stderr.close()
 
 
 def is_worker(process: psutil.Process, tag: str) -> bool:
