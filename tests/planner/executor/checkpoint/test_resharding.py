@@ -30,7 +30,7 @@ MUON = {"optimizer": "muon"}
         pytest.param(
             Layout("dp=2,zero=1", 2, job=EIGHT_BIT),
             Layout("dp=2,zero=1", 2, job=EIGHT_BIT),
-            marks=pytest.mark.slow,
+            marks=pytest.mark.matrix,
             id="8-bit states",
         ),
         pytest.param(
