@@ -51,7 +51,7 @@ class PlannedModel(Frozen):
 
 
 class ModelDirectory(Frozen):
-    """A Hugging Face model in a folder below a configured root, which the plan's model describes."""
+    """A Hugging Face model in a folder below a configured root; refused until the executor reads weights."""
 
     kind: Literal["directory"]
     path: PathText
@@ -108,6 +108,8 @@ def check_request(request: RunRequest, settings: Settings) -> None:
         if key not in allowed:
             words = f"launcher {request.launcher} takes no {key}"
             _refuse(f"/place/{key}", f"{words}; leave it out", tuple(allowed))
+    if isinstance(request.model_source, ModelDirectory):
+        _refuse("/model_source/kind", "weights of a directory are not run yet", ("plan", "factory"))
     for pointer, path in _paths(request).items():
         allowed_path(path, pointer, settings)
     for pointer, entry in _entries(request).items():
@@ -138,7 +140,7 @@ def command_of(run_id: str, request: RunRequest, folder: RunFolder, settings: Se
         *("--log-dir", str(folder.files.resolve()), "--launcher", request.launcher),
         *("--steps", str(request.steps), "--seed", str(request.seed), "--restarts", str(request.restarts)),
     ]
-    words += [*_model_words(request, settings), *_data_words(request, settings)]
+    words += [*_model_words(request), *_data_words(request, settings)]
     if request.checkpoint is not None:
         folder_of = str(folder.files.resolve() / "checkpoints")
         every, keep = str(request.checkpoint.every), str(request.checkpoint.keep)
@@ -155,12 +157,10 @@ def command_of(run_id: str, request: RunRequest, folder: RunFolder, settings: Se
     return words
 
 
-def _model_words(request: RunRequest, settings: Settings) -> list[str]:
+def _model_words(request: RunRequest) -> list[str]:
     source = request.model_source
     if isinstance(source, ModelFactory):
         return ["--factory", source.entry]
-    if isinstance(source, ModelDirectory):
-        return ["--weights", str(allowed_path(source.path, "/model_source/path", settings))]
     return []
 
 

@@ -24,6 +24,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 POLL_S: Final = 0.1
 HEARTBEAT_S: Final = 1.0
 KILL_S: Final = 10.0
+END_JOB_S: Final = 60.0
 MAX_DETAIL: Final = 2000
 STARTED: Final = '"phase": "running"'
 
@@ -52,7 +53,26 @@ class Supervisor:
         if code is None:
             return  # stopped; the job of a launcher goes on, and another supervisor takes it up
         left = not kill_run(self.spec["run_id"], KILL_S, os.getpid())
+        if self.state["state"] == "cancelling" and code != 128 + signal.SIGTERM and not self._end_job():
+            self._end(
+                "failed", "cancel_failed", f"the launcher's job may still run; {_last_line(self.folder.log)}"
+            )
+            return
         self._conclude(code, left)
+
+    def _end_job(self) -> bool:
+        """Whether no job of a launcher is left; the run was ended before it could see to that itself."""
+        if self.spec["launcher"] == "local":
+            return True
+        with self.folder.log.open("ab") as log:
+            words = [*self.spec["command"], "--cancel"]
+            try:
+                done = subprocess.run(
+                    words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=END_JOB_S, check=False
+                )
+            except (OSError, subprocess.TimeoutExpired):
+                return False
+        return done.returncode == 0
 
     def _start(self, report: Any, log: Any) -> "subprocess.Popen[bytes]":
         environment = {key: value for key, value in os.environ.items() if key != REAPS}
@@ -106,7 +126,7 @@ class Supervisor:
         """Code and words of a run that ended badly."""
         failure = self.folder.read("report.json").get("failure")
         if isinstance(failure, dict):
-            kind = failure.get("code")
+            kind = failure.get("kind")
             words = str(failure.get("message", ""))
             return (kind if isinstance(kind, str) and kind else "rank_failed"), words[:MAX_DETAIL]
         words = _last_line(self.folder.log)

@@ -53,11 +53,27 @@ def check_launch_options(given: Mapping[str, Any]) -> None:
     """Refuse options that belong to a launcher beyond this machine without one."""
     if is_launched(given):
         return
-    for key in ("launch", "name", "detach"):
+    for key in ("launch", "name", "detach", "cancel"):
         if given[key]:
             raise BadInput(
                 f"--{key} is for --launcher slurm or kubernetes; leave it out, or name one of them"
             )
+
+
+def cancel_job(given: Mapping[str, Any]) -> Answer:
+    """End the job of a name; yes also where there is none, or it is over."""
+    from planner.executor.launch.follow import cancel_and_wait
+    from planner.executor.launch.job import LaunchJob, job_name
+
+    if not given["name"]:
+        raise BadInput("--cancel ends the job of a name; give it with --name NAME")
+    remote = remote_of(given, "")
+    job = LaunchJob(job_name(remote.name), Path(given["log_dir"] or ".").resolve(), "", 1, 1, True)
+    job_id = remote.launcher.find(job)
+    phase = cancel_and_wait(remote.launcher, job, job_id).phase.value if job_id else None
+    payload = {"job_id": job_id, "name": job.name, "phase": phase}
+    words = f"job {job_id} ({job.name}) has {phase}" if job_id else f"there is no job {job.name}"
+    return Answer(payload, lambda: click.echo(words), given["as_json"])
 
 
 def launch_order(order: "RunOrder", given: Mapping[str, Any]) -> "Answer | tuple[Remote, Path]":

@@ -1,17 +1,21 @@
 """A run somewhere else: its files, one job of a launcher, its events followed, its report as of a run here."""
 
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from cost_models.errors import BadInput
+from planner.errors import RunFailed
+from planner.executor.blame import run_failed
+from planner.executor.checkpoint.checks import AUTO, check_checkpoints
 from planner.executor.launch.exported import Exported, passed_environment
 from planner.executor.launch.follow import Followed, OnStatus, first_words, follow, has_ended_badly
 from planner.executor.launch.job import Launcher, LaunchJob, job_name, nodes_of
 from planner.executor.launch.script import SCRIPT, write_script
 from planner.executor.refuse import check_run
-from planner.executor.request import RunOrder
+from planner.executor.request import SYNTHETIC, RunOptions, RunOrder
 from planner.situation import Situation
 
 MAX_COMMENT: Final = 200
@@ -30,6 +34,9 @@ class Remote:
 def prepare(order: RunOrder, remote: Remote, folder: Path) -> LaunchJob:
     """Check the order, write it and its script into the folder; the job that runs them."""
     check_run(order, devices=order.world_size)
+    order = replace(order, options=placed_options(order.options, remote.launcher))
+    if remote.launcher.shares_files:
+        check_checkpoints(order)
     num_nodes, each = nodes_of(order.situation.cluster, remote.per_node)
     write_script(order, folder, each)
     return LaunchJob(
@@ -41,7 +48,30 @@ def prepare(order: RunOrder, remote: Remote, folder: Path) -> LaunchJob:
         on_cpu=_on_cpu(order.situation),
         restarts=order.options.restarts,
         comment=f"{order.situation.model.name}: {order.strategy.text()}"[:MAX_COMMENT],
+        environment=_module_path() if remote.launcher.shares_files else {},
     )
+
+
+def placed_options(options: RunOptions, launcher: Launcher) -> RunOptions:
+    """Options whose paths hold where the job runs: from here on shared files, else in the job's own folder."""
+    base = Path.cwd() if launcher.shares_files else Path(launcher.run_dir)
+    changes: dict[str, object] = {}
+    for key in ("checkpoint", "resume", "tokenizer", "data"):
+        stated = getattr(options, key)
+        if stated and not _is_word(key, stated):
+            changes[key] = str(base / stated)
+    return options.model_copy(update=changes)
+
+
+def _is_word(key: str, stated: str) -> bool:
+    """Whether an option that may name a path names none."""
+    return (key == "resume" and stated == AUTO) or (key == "data" and (stated == SYNTHETIC or ":" in stated))
+
+
+def _module_path() -> dict[str, str]:
+    """Where functions of the user's are found: where the command is started, as on one machine."""
+    given = os.environ.get("PYTHONPATH", "")
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(Path.cwd()), given)))}
 
 
 def prepare_exported(situation: Situation, exported: Exported, remote: Remote) -> LaunchJob:
@@ -63,7 +93,10 @@ def start_remote(remote: Remote) -> Callable[[RunOrder, Path], None]:
     """What `run_order` calls instead of the launcher of this machine."""
 
     def start(order: RunOrder, folder: Path) -> None:
-        follow_to_success(remote, prepare(order, remote, folder))
+        try:
+            follow_to_success(remote, prepare(order, remote, folder))
+        except RunFailed as failure:
+            raise run_failed(order, folder, failure.rank, failure.exit_code, failure.message) from None
 
     return start
 

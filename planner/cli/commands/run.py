@@ -10,7 +10,14 @@ import click
 
 from cost_models.errors import BadInput
 from planner.cli.answer import NO, YES, Answer
-from planner.cli.launching import check_launch_options, dry_answer, is_launched, launch_exported, launch_order
+from planner.cli.launching import (
+    cancel_job,
+    check_launch_options,
+    dry_answer,
+    is_launched,
+    launch_exported,
+    launch_order,
+)
 from planner.cli.options import json_option, progress_option, request_options, stacked, strategy_option
 from planner.cli.question import (
     Question,
@@ -69,6 +76,7 @@ _RUN = (
     ),
     click.option("--name", metavar="NAME", help="Of the job; one of this name that is there is followed."),
     click.option("--detach", is_flag=True, help="Submit the job and return."),
+    click.option("--cancel", is_flag=True, help="End the job of --name."),
     click.option("--script", metavar="FILE", help="A script of `planner export` to start instead."),
     click.option("--steps", type=WholeNumber(1, 1_000_000_000), help="Optimizer steps; default 10."),
     click.option("--verify", is_flag=True, help="Hold the layout against one process, on a small twin."),
@@ -145,6 +153,8 @@ def command(**given: Any) -> Answer:
     """
     _check_combination(given)
     check_launch_options(given)
+    if given["cancel"]:
+        return cancel_job(given)
     if str(Path.cwd()) not in sys.path:  # where a factory or a data function lies, as for `python -m`
         sys.path.append(str(Path.cwd()))
     from planner.errors import RunFailed

@@ -86,6 +86,14 @@ class Launcher(Protocol):
     def poll_s(self) -> float:
         """Seconds between two looks at a job."""
 
+    @property
+    def shares_files(self) -> bool:
+        """Whether nodes see this machine's folders."""
+
+    @property
+    def run_dir(self) -> str:
+        """Where nodes that do not have the job's folder."""
+
     def write(self, job: LaunchJob) -> tuple[Path, ...]:
         """Write what would be submitted into the job's folder; starts nothing."""
 

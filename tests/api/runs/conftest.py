@@ -91,9 +91,9 @@ def launch(client: TestClient, document: dict[str, Any], body: dict[str, Any] | 
     return str(answer.headers["location"])
 
 
-def until(client: TestClient, path: str, *states: str) -> dict[str, Any]:
+def until(client: TestClient, path: str, *states: str, seconds: float = SECONDS) -> dict[str, Any]:
     """The run once it is in one of the states."""
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + seconds
     while True:
         run: dict[str, Any] = client.get(path).json()
         if run["state"] in states:
@@ -102,9 +102,9 @@ def until(client: TestClient, path: str, *states: str) -> dict[str, Any]:
         time.sleep(0.05)
 
 
-def until_true(condition: Callable[[], object]) -> None:
+def until_true(condition: Callable[[], object], seconds: float = SECONDS) -> None:
     """Wait for something."""
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)

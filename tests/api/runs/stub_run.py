@@ -19,6 +19,9 @@ SLEEPER = "import time; time.sleep(300)"
 def main(story: str, arguments: list[str]) -> int:
     """The run."""
     files = Path(arguments[arguments.index("--log-dir") + 1])
+    if "--cancel" in arguments:
+        (Path(os.environ["STUB_FOLDER"]) / "job-ended").touch()
+        return 0
     sys.stderr.write("said on standard error\n")
     logs = files / "logs" / "abc_" / "attempt_0" / "1"
     logs.mkdir(parents=True, exist_ok=True)

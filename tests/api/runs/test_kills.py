@@ -118,6 +118,8 @@ def test_a_job_of_a_launcher_is_taken_up_by_its_name(
         client.post(f"{path}/cancel")
         until(client, path, "cancelled")
         assert not processes(path)
+        # The run was ended by a signal that it did not handle, so its job is ended by name.
+        assert (tmp_path / "job-ended").exists()
 
 
 @pytest.mark.parametrize("age_s", [5.0, 1000.0])

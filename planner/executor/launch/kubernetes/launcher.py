@@ -13,7 +13,7 @@ import yaml  # type: ignore[import-untyped]
 from cost_models.errors import BadInput
 from planner.executor.launch.job import JobPhase, JobStatus, LauncherMissing, LaunchFailed, LaunchJob
 from planner.executor.launch.kubernetes.logs import PodLog, keep_lines
-from planner.executor.launch.kubernetes.manifest import NODE, Manifest, files_of, manifests
+from planner.executor.launch.kubernetes.manifest import NODE, RUN_DIR, Manifest, files_of, manifests
 from planner.executor.launch.kubernetes.options import KubernetesOptions
 from planner.executor.launch.script import ORDER
 
@@ -38,6 +38,8 @@ class KubernetesLauncher:
 
     options: KubernetesOptions = field(default_factory=KubernetesOptions)
     poll_s: float = POLL_S
+    shares_files: bool = False
+    run_dir: str = RUN_DIR
     _client: Any = None
 
     def write(self, job: LaunchJob) -> tuple[Path, ...]:

@@ -1,6 +1,7 @@
 """Slurm through its own commands: sbatch, squeue, scontrol, sacct, scancel."""
 
 import getpass
+import os
 import re
 import shutil
 import subprocess
@@ -16,6 +17,8 @@ from planner.executor.launch.slurm.script import SBATCH, sbatch_script
 
 POLL_S: Final = 2.0
 COMMAND_S: Final = 60.0
+RUN_MARK: Final = "PLANNER_RUN_ID"
+"""Set by the supervisor of a run over HTTP; a job outlives it."""
 COMMANDS: Final = ("sbatch", "squeue", "scontrol", "scancel")
 PHASES: Final[Mapping[str, JobPhase]] = {
     "PENDING": JobPhase.PENDING,
@@ -45,6 +48,8 @@ class SlurmLauncher:
 
     options: SlurmOptions = field(default_factory=SlurmOptions)
     poll_s: float = POLL_S
+    shares_files: bool = True
+    run_dir: str = ""
 
     def write(self, job: LaunchJob) -> tuple[Path, ...]:
         """Write `job.sbatch` into the job's folder."""
@@ -141,10 +146,17 @@ def _exit_code(text: str) -> int | None:
     return -int(number) if number.isdigit() and int(number) else int(code)
 
 
+def _environment() -> dict[str, str]:
+    """This environment, which Slurm hands on to the job, without the mark of processes that end with a supervisor."""
+    return {key: value for key, value in os.environ.items() if key != RUN_MARK}
+
+
 def _call(command: list[str], or_empty: str | None = None) -> str:
     """Standard output of a command; "" where it fails with these words (or any, if those are empty)."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=COMMAND_S, check=False, env=_environment()
+        )
     except FileNotFoundError:
         raise LauncherMissing(f"{command[0]} not found; run where Slurm's commands are") from None
     except subprocess.TimeoutExpired:
