@@ -40,20 +40,23 @@ def evaluate_all(
     legal = [strategy for strategy in parsed if not isinstance(strategy, IllegalStrategy)]
     predictions = iter(evaluate_many(situation, legal))
     answers = [s if isinstance(s, IllegalStrategy) else next(predictions) for s in parsed]
+    of = _origin(situation)
     return [
         {"problem": _at(problem_of(answer), index)}
         if isinstance(answer, IllegalStrategy)
-        else {"evaluation": _evaluation(situation, answer)}
+        else {"evaluation": answer.to_json() | of(answer)}
         for index, answer in enumerate(answers)
     ]
 
 
-def _evaluation(situation: Situation, prediction: Prediction) -> dict[str, Any]:
+def _origin(situation: Situation) -> Callable[[Prediction], dict[str, Any]]:
+    """What says what an evaluation is of and what made it; the second is the same for all."""
     from planner.attribution import configuration, stamp
 
-    return prediction.to_json() | {
+    made_with = stamp(situation)
+    return lambda prediction: {
         "configuration": configuration(situation, prediction),
-        "made_with": stamp(situation),
+        "made_with": made_with,
     }
 
 
