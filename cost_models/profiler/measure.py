@@ -1,8 +1,9 @@
 """Measures cases until their intervals are tight or the budget ends: the widest that matters most comes next.
 
 Every case is warmed up and timed in short bursts, spread over the run, so that a disturbance of one moment shows in its
-interval instead of in its median. First every case in the order of its weight gets one burst, then a second one; after
-that the budget goes where weight times half width is largest.
+interval instead of in its median. First one case of every curve gets a burst, then every case in the order of its
+weight, then each a second one; after that the budget goes where weight times half width is largest. So a profile that
+is cut short knows something of every kernel.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -91,15 +92,23 @@ def _next(progress: Progress, effort: Effort) -> int:
     if not open_cases:
         return STOP
 
-    def urgency(index: int) -> tuple[int, float, int]:
+    known = {_curve(case) for case in cases if case.key in progress.found}
+
+    def urgency(index: int) -> tuple[int, bool, float, int]:
         case = cases[index]
         bursts = progress.found[case.key].medians if case.key in progress.found else []
         weight = max(case.weight, FLOOR)
         if len(bursts) < FIRST_BURSTS:
-            return -len(bursts), weight, -index
-        return -FIRST_BURSTS, weight * half_width(bursts, pooled), -index
+            return -len(bursts), _curve(case) not in known, weight, -index
+        return -FIRST_BURSTS, False, weight * half_width(bursts, pooled), -index
 
     return max(open_cases, key=urgency)
+
+
+def _curve(case: Case) -> tuple[str, str, str, int]:
+    """What the points of a case are put together with."""
+    point = case.point
+    return point.name, point.phase, point.precision, point.processes if point.kind == "collective" else 0
 
 
 def _is_done(progress: Progress, case: Case, effort: Effort, pooled: float) -> bool:

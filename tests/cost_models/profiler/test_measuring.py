@@ -54,6 +54,15 @@ def test_every_case_is_measured_twice_heaviest_first_then_the_widest():
     assert bursts["b"] > bursts["c"] >= bursts["a"] == 2
 
 
+def test_one_case_of_every_curve_comes_first():
+    sizes = [Point(kind="kernel", name="gemm", features={"bytes": float(n)}) for n in (1, 2, 3)]
+    heavy = [Case(point, lambda: lambda: "a", 1.0) for point in sizes]
+    clock = FakeClock({"a": 0.01, "norm": 0.01})
+    progress = run([*heavy, case("norm", 0.001)], clock, 0.15)
+    assert clock.asked[:2] == ["a", "norm"]
+    assert {point.name for point in progress.points()} == {"gemm", "norm"}
+
+
 def test_quiet_cases_end_it_before_the_budget():
     clock = FakeClock({"a": 0.01, "b": 0.02})
     progress = run([case("a"), case("b")], clock, 1000.0)
