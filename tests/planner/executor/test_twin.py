@@ -6,6 +6,7 @@ from cost_models.errors import BadInput
 from cost_models.specs.job import Precision
 from planner.executor.twin import twin_of
 from tests.planner.executor.orders import LLAMA, tiny_order
+from tests.planner.executor.test_experts import PREDICTING
 
 DEEP = {**LLAMA, "num_hidden_layers": 11, "hidden_size": 512, "intermediate_size": 1376, "vocab_size": 32000}
 
@@ -47,3 +48,26 @@ def test_a_factory_has_no_twin() -> None:
     order = tiny_order(factory="somewhere:model")
     with pytest.raises(BadInput, match="no small twin"):
         twin_of(order)
+
+
+def test_experts_and_positions_stay_divided_alike() -> None:
+    # ep 3 and etp 2 of 12 experts: the twin's six are divided by both degrees; 2 x cp x tp positions a unit.
+    config = {**DEEP, "model_type": "mixtral", "num_local_experts": 12, "num_experts_per_tok": 4}
+    job = {"seq_len": 4096, "global_batch": 24, "options": {"job.moe_capacity_factor": 1.25}}
+    order = tiny_order("tp=2,cp=2,dp=3,ep=3,etp=2,cp_kind=allgather", devices=12, config=config, job=job)
+    twin = twin_of(order)
+    kept = ("tp", "cp", "dp", "ep", "etp", "cp_kind", "zero")
+    assert all(getattr(twin.strategy, key) == getattr(order.strategy, key) for key in kept)
+    assert twin.situation.model.num_experts % 3 == 0 < twin.situation.model.num_experts <= 12
+    assert twin.situation.job.options.moe_capacity_factor == 1.25
+    assert twin.situation.job.seq_len % (2 * 2 * 2) == 0
+    experts = next(op for op in twin.situation.model.kinds["moe"].operators if op.name == "expert_down")
+    assert experts.in_features % 2 == 0
+
+
+def test_prediction_layers_stay_where_they_are_trained() -> None:
+    job = {"seq_len": 1024, "global_batch": 8, "options": {"job.train_mtp": True}}
+    twin = twin_of(tiny_order("pp=2,schedule=1f1b", devices=2, config=PREDICTING, job=job))
+    assert twin.predictions == 2
+    projection = next(op for op in twin.situation.model.kinds["mtp"].operators if op.name == "eh_proj")
+    assert projection.in_features == 2 * twin.situation.model.hidden_size
