@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 WHEELS := $(VENV)/wheels
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
-SOURCES := planner cost_models api tests
+SOURCES := planner cost_models api tests examples
 JOBS ?= 2
 
 MODEL_A := --model llama-3.1-70b --cluster dgx-h100:64 --seq-len 8192 --global-batch 512
@@ -35,6 +35,8 @@ help:
 	@echo "make bench  speed measurements; wants an idle machine"
 	@echo "make matrix     every layout beside one process; writes docs/executor_equality*.md"
 	@echo "make frameworks exported settings through the frameworks' own parsers (1.5 GB beside .venv)"
+	@echo "make site       the documents as a site, in build/site"
+	@echo "make handbook   numbers, pictures and reference in docs/ from the code"
 	@echo "make gpucheck   profile one GPU, then run plans beside their predictions, about ten minutes"
 	@echo "make accuracy   predict the published runs; writes docs/accuracy.md, docs/collectives.md"
 	@echo "make coverage   read every counted config and write docs/model_coverage.md"
@@ -69,6 +71,14 @@ lint: $(VENV)/.stamp-test
 docs: $(VENV)/.stamp-test
 	$(BIN)/codespell
 	$(BIN)/python -m pytest tests/docs -q
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+site: docs
+	@echo "build/site/index.html"
+
+# Tables and pictures of docs/concepts and docs/reference, from the code.
+handbook: $(VENV)/.stamp-test
+	$(BIN)/python -m planner.handbook docs
 
 # Strict: a package that the database does not answer for is no clean one.
 audit: $(VENV)/.stamp-test

@@ -35,6 +35,7 @@ COMMANDS = (
     "calibrate",
     "profile",
     "loop",
+    "doctor",
 )
 DEBUG_VARIABLE = "PLANNER_DEBUG"
 MAX_LINE = 1000

@@ -1,0 +1,68 @@
+"""The few questions that the pages on parallelism ask, and their predictions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from cost_models.specs.job import JobRequest
+from cost_models.specs.strategy import parse_strategy
+from planner.answers import Prediction, StageMemory
+from planner.evaluation import evaluate
+from planner.request import CatalogModel, PresetCluster
+from planner.situation import Situation, resolve
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A model on a cluster under an engine; strategies vary in it."""
+
+    model: str
+    cluster: str
+    devices: int
+    engine: str
+    global_batch: int
+    seq_len: int | None = None
+    options: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+
+    def situation(self) -> Situation:
+        """The question, resolved."""
+        job = JobRequest(
+            seq_len=self.seq_len,
+            global_batch=self.global_batch,
+            engine=self.engine,
+            options=dict(self.options),
+        )
+        return resolve(
+            CatalogModel(name=self.model), PresetCluster(name=self.cluster, devices=self.devices), job
+        )
+
+    def predict(self, strategy: str = "") -> Prediction:
+        """The prediction of one strategy."""
+        return evaluate(self.situation(), parse_strategy(strategy))
+
+    def command(self, strategy: str) -> str:
+        """The same question on the command line."""
+        words = [f"planner evaluate --model {self.model} --cluster {self.cluster}:{self.devices}"]
+        words += [f"--seq-len {self.seq_len}"] if self.seq_len else []
+        words.append(f"--global-batch {self.global_batch} --engine {self.engine}")
+        words += [f"--set {key}={value}" for key, value in self.options.items()]
+        return " ".join([*words, f"--strategy {strategy}"] if strategy else words)
+
+
+@cache
+def resnet(devices: int, engine: str) -> Case:
+    """ResNet-50, 64 images a GPU."""
+    return Case("resnet-50", "dgx-a100", devices, engine, 64 * devices)
+
+
+ZERO = Case("llama-3.2-1b", "dgx-h100", 8, "deepspeed", 64, 4096)
+PIPELINE = Case("llama-3.1-8b", "dgx-h100", 4, "torch", 16, 4096)
+TENSOR = Case("llama-3.1-8b", "dgx-h100", 16, "megatron", 64, 4096)
+CONTEXT = Case("llama-3.1-8b", "dgx-h100", 16, "megatron", 2, 131072)
+EXPERT = Case("mixtral-8x7b", "dgx-h100", 64, "megatron", 256, 4096)
+HYBRID = Case("llama-3.1-70b", "dgx-h100", 64, "megatron", 512, 8192)
+
+
+def fullest(prediction: Prediction) -> StageMemory:
+    """The stage with the most memory."""
+    return max(prediction.memory.stages, key=lambda stage: stage.allocated_bytes)
