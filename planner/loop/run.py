@@ -3,14 +3,15 @@
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from cost_models.errors import PlannerError
 from cost_models.profiles import MeasuredProfile, measured_profile
 from cost_models.profiles.catalog import HOST_DEVICE
-from cost_models.specs.strategy import parse_strategy
+from cost_models.specs.strategy import Strategy, parse_strategy
+from planner.evaluation import Context, complete_legal
 from planner.executor.profiled.order import ProfiledModel, ProfileOrder
 from planner.executor.profiled.run import profile_device
 from planner.executor.profiled.table import LayerRow, layer_table
@@ -25,7 +26,7 @@ from planner.situation import Situation, resolve
 PATIENCE_S: Final = 300.0
 PLAN_SECONDS: Final = 5.0
 PLANNED: Final = (1, 2, 4)
-PLANNED_BATCH: Final = 8
+PLANNED_BATCH: Final = 4
 PLANNED_GROUP: Final = "planned"
 
 OnEvent = Callable[[Mapping[str, Any]], None]
@@ -125,7 +126,24 @@ def _planned(processes: int, options: LoopOptions) -> Layout | None:
     found = make_plan(situation, SearchRequest(max_seconds=PLAN_SECONDS, top_k=1))
     if found.best is None:
         return None
-    return Layout(found.best.strategy.text(), processes, "torch", PLANNED_BATCH, PLANNED_GROUP)
+    return replace(wanted, strategy=_short(situation, found.best.strategy))
+
+
+def _short(situation: Situation, strategy: Strategy) -> str:
+    """The strategy's text without what the engine would choose by itself."""
+    context, parts = Context.of(situation), strategy.text().split(",")
+    for part in list(parts):
+        fewer = [other for other in parts if other is not part]
+        if fewer and _completed(context, ",".join(fewer)) == strategy:
+            parts = fewer
+    return ",".join(parts)
+
+
+def _completed(context: Context, text: str) -> Strategy | None:
+    try:
+        return complete_legal(context, parse_strategy(text))
+    except PlannerError:
+        return None
 
 
 def _situation(layout: Layout, options: LoopOptions) -> Situation:

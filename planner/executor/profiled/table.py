@@ -12,7 +12,7 @@ from cost_models.rows import stack_shard
 from cost_models.specs.model import Layer, Role
 from cost_models.specs.strategy import parse_strategy
 from planner.evaluation import Context, complete_legal
-from planner.situation import Situation
+from planner.situation import Situation, changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,7 @@ def _kinds(situation: Situation) -> list[Layer]:
 def _predicted(situation: Situation, mbs: int) -> Mapping[tuple[str, str], tuple[float, float]]:
     """(seconds, saved bytes) of a pass of every kind, of one micro-batch on one rank, no collective in it."""
     devices = situation.cluster.num_devices
+    situation = changed(situation, {"global_batch": mbs * devices})
     context = Context.of(situation)
     strategy = complete_legal(context, parse_strategy(f"dp={devices},mbs={mbs},zero=0"))
     pricer: Pricer = context.pricer
