@@ -11,7 +11,7 @@ const PHASES = { initialisation: "Building the model", checkpoint_load: "Loading
 export function memoryRows(evaluation, phase) {
   return evaluation.memory.stages.map((stage) => {
     const causes = phase === "peak" ? stage.by_cause : phaseCauses(stage, phase);
-    return { stage: stage.stage, group: stage.group ?? "", causes, total: Object.values(causes).reduce((sum, each) => sum + each, 0), outside: stage.device_used_bytes - stage.allocated_bytes };
+    return { stage: stage.stage, capacity: stage.capacity_bytes ?? evaluation.memory.capacity_bytes, group: stage.group ?? "", causes, total: Object.values(causes).reduce((sum, each) => sum + each, 0), outside: stage.device_used_bytes - stage.allocated_bytes };
   });
 }
 
@@ -42,7 +42,7 @@ function drawn(found, phase) {
 }
 
 function option(found, rows, causes) {
-  const capacity = found.memory.capacity_bytes / GIB;
+  const capacity = Math.max(...rows.map((row) => row.capacity)) / GIB, alike = rows.every((row) => row.capacity === rows[0].capacity);
   const names = rows.map((row) => `stage ${row.stage}${row.group ? ` (${row.group})` : ""}`);
   const bar = (name, values, index, key) => ({
     name, type: "bar", stack: "memory", data: values, barMaxWidth: 24, barCategoryGap: "22%",
@@ -50,17 +50,26 @@ function option(found, rows, causes) {
   });
   const series = causes.map((cause, index) => bar(words(cause), rows.map((row) => (row.causes[cause] ?? 0) / GIB), index, cause));
   series.push(bar("allocator, context", rows.map((row) => row.outside / GIB), 6, "other"));
-  series[0].markLine = {
+  if (!alike) series.push(capacities(rows));
+  else series[0].markLine = {
     symbol: "none", silent: true, data: [{ xAxis: capacity }], lineStyle: { color: themed("--bad"), width: 2, type: "solid" },
     label: { formatter: `the device has ${gib(found.memory.capacity_bytes)}`, color: themed("--bad"), fontSize: 12, position: "start", rotate: 0, align: "right", distance: [0, 5] },
   };
   return {
     grid: { left: 8, right: 22, top: 60, bottom: 20, containLabel: true },
     legend: legend(),
-    tooltip: tooltip((at) => `${at.name}\n${at.seriesName}: ${gib(at.value * GIB)}`),
+    tooltip: tooltip((at) => `${at.name}\n${at.seriesName}: ${gib((at.value[0] ?? at.value) * GIB)}`),
     xAxis: { type: "value", name: "GiB", nameLocation: "middle", nameGap: 26, max: (range) => Math.ceil(Math.max(range.max, capacity) * 1.04), ...axisStyle({ axisLabel: { showMaxLabel: false } }) },
     yAxis: { type: "category", inverse: true, data: names, ...axisStyle({ grid: false }) },
     series,
+  };
+}
+
+/** What each stage's own device has, where stages lie on different ones. */
+function capacities(rows) {
+  return {
+    name: "the device has", type: "scatter", symbol: "rect", symbolSize: [3, 26], itemStyle: { color: themed("--bad") }, z: 5,
+    data: rows.map((row, index) => [row.capacity / GIB, index]), tooltip: { formatter: (at) => `${rows[at.dataIndex].group}: the device has ${gib(rows[at.dataIndex].capacity)}` },
   };
 }
 

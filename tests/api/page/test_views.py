@@ -263,6 +263,8 @@ def test_a_pasted_config_and_a_drawn_cluster_are_planned(until: Until, first_vie
     first_view.click('#form button[data-value="draw"]')
     first_view.fill("#draw-nodes", "1")
     first_view.fill("#draw-per-node", "4")
+    first_view.click("text=+ another kind")
+    first_view.click("text=Take this kind away")
     first_view.click("text=+ node")
     first_view.fill("#job-seq", "512")
     first_view.fill("#job-batch", "16")
@@ -271,6 +273,23 @@ def test_a_pasted_config_and_a_drawn_cluster_are_planned(until: Until, first_vie
     first_view.wait_for_selector("#accuracy")
     assert "on 8 \u00d7" in first_view.inner_text("#plan")
     first_view.wait_for_selector('[data-key="whatif-step"]')  # a cluster that is spelt out has a slider too
+
+
+def test_a_cluster_of_two_kinds_is_drawn_and_planned(until: Until, first_view: Any) -> None:
+    first_view.fill("#model-name", SMALL["model"]["name"])
+    first_view.click('#form button[data-value="draw"]')
+    first_view.fill("#draw-nodes", "1")
+    first_view.click("text=+ another kind")
+    first_view.click("text=\u2212 node")
+    assert "16 devices, 1 node of 8 and 1 node of 8" in first_view.inner_text("#form")
+    first_view.fill("#job-seq", "1024")
+    first_view.fill("#job-batch", "64")
+    first_view.click("#ask")
+    until(first_view, "planner.shown.plan.request.job.global_batch === 64 && !planner.shown.stored")
+    first_view.wait_for_selector("#accuracy")
+    groups = first_view.evaluate("planner.shown.request.cluster.spec.groups")
+    assert [group["device"] for group in groups] == ["h100-sxm-80gb", "a100-sxm-80gb"]
+    assert first_view.locator("#slider-devices").count() == 0  # which group would grow is not known
 
 
 def test_a_run_is_followed_with_its_loss_throughput_and_log(
