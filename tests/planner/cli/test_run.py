@@ -73,7 +73,7 @@ def test_verify(run: Run, tiny: str) -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ("--strategy cp=2", ("run_cp", "--pin cp=1")),
+        ("--strategy cp=2 --set engine.attention=unfused", ("run_cp_unfused", "cp_kind=ulysses")),
         ("--engine megatron --strategy dp=2", ("run_engine", "--engine torch")),
         ("--strategy dp=2 --data missing.txt", ("data", "missing.txt")),
         ("--strategy dp=2 --set engine.compile=true", ("engine.compile=false",)),
