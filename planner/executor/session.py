@@ -83,9 +83,11 @@ def keeper_of(order: RunOrder, trainer: Trainer, writer: EventWriter | None) -> 
     return CheckpointWriter(order, trainer, told)
 
 
-def verify(order: RunOrder, run_dir: Path) -> None:
+def verify(order: RunOrder, run_dir: Path, progress: Progress) -> None:
     """Hold the layout on a small twin against one process; rank 0 writes the outcome."""
     with process_group(order) as device, event_writer(run_dir) as writer:
+        progress.start(start_timeout_s(order))
+        progress.enter("verify")
         outcome = compare_with_one_process(order, run_dir, device)
         values = {"loss": outcome.loss, "gradients": outcome.gradients, "parameters": outcome.parameters}
         more = {"steps": outcome.steps, "worst": dict(outcome.worst), "attempt": attempt()}

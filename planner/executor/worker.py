@@ -77,7 +77,7 @@ def _train_or_verify(order_path: Path, run_dir: Path, progress: "Progress") -> N
 
     order = read_order(order_path)
     if order.options.verify:
-        verify(order, run_dir)
+        verify(order, run_dir, progress)
     else:
         train(order, run_dir, progress)
 

@@ -78,7 +78,7 @@ def losses_of(layout: Layout, folder: Path, resume: str) -> list[float]:
     """Losses of a run: from its beginning, writing a checkpoint; or from the checkpoint."""
     options = {"checkpoint": str(folder), "every": SAVED_AFTER, "keep": 0, "resume": resume}
     order = layout.order(**options)
-    results = run_ranks(train_rank, layout.devices, order.to_json(), timeout_s=90.0)
+    results = run_ranks(train_rank, layout.devices, order.to_json(), timeout_s=180.0)
     losses: list[float] = results[0]
     return losses
 
