@@ -126,9 +126,11 @@ def operations(schema: Any, slow: bool) -> list[Any]:
 def try_all(schema: Any, given_settings: settings, slow: bool) -> None:
     """Send what the schema allows, and what it does not, to every call; every check of schemathesis holds."""
     for operation in operations(schema, slow):
+        is_slow = operation.path in SLOW_PATHS
+        wanted = settings(given_settings, max_examples=10) if is_slow else given_settings
         for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
 
-            @given_settings
+            @wanted
             @given(case=operation.as_strategy(generation_mode=mode))
             def try_one(case: Any) -> None:
                 case.call_and_validate()
