@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, StrictInt, StrictStr
+from pydantic import ConfigDict, Field, StrictInt, StrictStr
 
 from api.errors import Fault, Problem
 from api.runs.folder import RunFolder
@@ -84,8 +84,19 @@ SLURM_PLACE: Final = ("partition", "qos", "time")
 KUBERNETES_PLACE: Final = ("queue",)
 
 
+EXAMPLE: Final = {
+    "launcher": "slurm",
+    "steps": 100,
+    "data": {"kind": "synthetic"},
+    "checkpoint": {"every": 50, "keep": 2},
+    "place": {"partition": "gpu", "time": "60"},
+}
+
+
 class RunRequest(Frozen):
     """A run of a stored plan."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
     launcher: Literal["local", "slurm", "kubernetes"] = "local"
     steps: Annotated[StrictInt, Field(ge=1, le=MAX_STEPS)] = 10
