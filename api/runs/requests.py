@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field, StrictInt, StrictStr
+from pydantic.config import JsonDict
 
 from api.errors import Fault, Problem
 from api.runs.folder import RunFolder
@@ -84,7 +85,7 @@ SLURM_PLACE: Final = ("partition", "qos", "time")
 KUBERNETES_PLACE: Final = ("queue",)
 
 
-EXAMPLE: Final = {
+EXAMPLE: Final[JsonDict] = {
     "launcher": "slurm",
     "steps": 100,
     "data": {"kind": "synthetic"},
