@@ -92,7 +92,7 @@ def more_layouts() -> Iterator[Layout]:
             "interleaved",
             "pp=2,vpp=2,dp=2,tp=2,ep=2,schedule=interleaved,mbs=1,stages=1+1+1+1",
             8,
-            ROUTED,
+            deeper,
             CUT,
         ),
         ("predictions", "tp=2,dp=2,ep=2,pp=2,zero=1,mbs=2,stages=2+1", 8, predicting, trained),
