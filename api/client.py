@@ -5,10 +5,10 @@ read or compute, and new plans, which carry a key of their own for it. Everythin
 """
 
 import json
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from time import sleep
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
@@ -238,7 +238,7 @@ class PlannerClient:
     def _pause(self, number: int, stated: str | None) -> None:
         """Wait before another try: as long as the server says, else longer each time."""
         seconds = float(stated) if stated and stated.isdigit() else FIRST_PAUSE_S * 2.0**number
-        time.sleep(min(seconds, LONGEST_PAUSE_S))
+        sleep(min(seconds, LONGEST_PAUSE_S))
 
 
 def read_client_key(path: Path) -> str:

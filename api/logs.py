@@ -8,7 +8,7 @@ from typing import Final, TextIO
 
 import structlog
 from structlog.contextvars import bind_contextvars, merge_contextvars, reset_contextvars
-from structlog.types import Processor
+from structlog.types import EventDict, Processor
 
 QUIET: Final = ("uvicorn.access",)
 """Loggers whose lines the guard's own replace."""
@@ -30,6 +30,7 @@ def configure_logs(level: int = logging.INFO, stream: TextIO | None = None) -> N
             foreign_pre_chain=_SHARED,
             processors=(
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                _plain,
                 structlog.processors.format_exc_info,
                 structlog.processors.EventRenamer("message"),
                 structlog.processors.JSONRenderer(),
@@ -43,6 +44,12 @@ def configure_logs(level: int = logging.INFO, stream: TextIO | None = None) -> N
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = name not in QUIET
+
+
+def _plain(logger: object, method: str, event: EventDict) -> EventDict:
+    """Without the server library's second message, which is for terminals."""
+    event.pop("color_message", None)
+    return event
 
 
 @contextmanager

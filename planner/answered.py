@@ -53,7 +53,7 @@ def plan_result(situation: Situation, found: Json) -> PlanResult:
             changes=found.get("changes", {}),
             run=found.get("run"),
             front=Part(front) if front else None,
-            confidence=Part(sure) if sure else None,
+            confidence=Part(sure, str(sure.get("sentence", ""))) if sure else None,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise _strange("plan", error) from None

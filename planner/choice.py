@@ -57,6 +57,7 @@ class Choice:
             "second": self.second.strategy.to_json() if self.second else None,
             "optimum": _one(self.optimum, None),
             "simpler": _one(self.simpler, self.simpler_slower) if self.simpler else None,
+            "sentence": self.sentence(),
         }
 
     def sentence(self) -> str:

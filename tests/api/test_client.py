@@ -77,6 +77,11 @@ def without_times(text: str) -> Any:
     return found
 
 
+def _without_time(text: str) -> list[str]:
+    """Lines for people but the one that a clock measured."""
+    return [line for line in text.splitlines() if not line.startswith("time ")]
+
+
 @pytest.mark.slow
 def test_a_plan_of_a_server_is_the_plan_of_the_command(server: list[str], tmp_path: Path) -> None:
     arguments = ["plan", *OPTIONS, "--top-k", "2", "--json"]
@@ -85,6 +90,9 @@ def test_a_plan_of_a_server_is_the_plan_of_the_command(server: list[str], tmp_pa
     there = run(*arguments, "-o", str(files[1]), "--progress", "jsonl", *server)
     assert there.exit_code == here.exit_code == 0, there.output
     assert without_times(there.stdout) == without_times(here.stdout)
+    shown = [run(*arguments[:-1], *more).stdout for more in ([], server)]
+    assert "how sure" in shown[0]
+    assert [_without_time(text) for text in shown[:1]] == [_without_time(text) for text in shown[1:]]
     ours, theirs = (json.loads(path.read_text()) for path in files)
     assert list(ours) == list(theirs)
     assert ours["request"] == theirs["request"]
@@ -156,7 +164,7 @@ class Flaky:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that the client would have waited."""
     found: list[float] = []
-    monkeypatch.setattr(module.time, "sleep", found.append)
+    monkeypatch.setattr(module, "sleep", found.append)
     return found
 
 

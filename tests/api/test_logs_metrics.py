@@ -68,6 +68,12 @@ def test_no_key_is_logged(lines: Any) -> None:
     assert KEY not in json.dumps(lines())
 
 
+def test_lines_of_libraries_are_json_too(lines: Any) -> None:
+    logging.getLogger("uvicorn.error").info("at %s", "work", extra={"color_message": "at \x1b[1m%s"})
+    (line,) = lines()
+    assert (line["message"], line["logger"], "color_message" in line) == ("at work", "uvicorn.error", False)
+
+
 def test_a_path_cannot_forge_a_line(lines: Any) -> None:
     client().get("/v1/%0A%7B%22message%22:1%7D%1b[31m")
     assert all(line["message"] != 1 for line in lines())
