@@ -123,7 +123,9 @@ def _planned(processes: int, options: LoopOptions) -> Layout | None:
     """The best plan for so many processes, as a layout."""
     wanted = Layout("", processes, "torch", PLANNED_BATCH, PLANNED_GROUP)
     situation = _situation(wanted, options)
-    found = make_plan(situation, SearchRequest(max_seconds=PLAN_SECONDS, top_k=1))
+    # No offload: the host is the device.
+    search = SearchRequest(max_seconds=PLAN_SECONDS, top_k=1, pins={"offload": "none"})
+    found = make_plan(situation, search)
     if found.best is None:
         return None
     return replace(wanted, strategy=_short(situation, found.best.strategy))
