@@ -104,11 +104,11 @@ def _in_pairs(priced: PricedRows, rules: BatchRules, index: int, table: LayerTab
 
 
 def _layer_table(priced: PricedRows, index: int) -> LayerTable:
-    lines = list(priced.rows.layers)
+    lines = np.asarray(priced.rows.layers)
     work, states = priced.work, priced.states
 
     def line(values: np.ndarray) -> np.ndarray:
-        chosen: np.ndarray = values[..., lines, index]
+        chosen: np.ndarray = values[..., index].take(lines, axis=-1)
         return chosen
 
     forward, base = line(work.forward_parts_s), line(work.base_parts_s)

@@ -26,7 +26,9 @@ from cost_models.specs.strategy import Strategy
 from cost_models.step import durations_of, sync_window_s
 from planner.search.problem import chunks_of
 
-TOGETHER = 2_048
+TOGETHER = 16_384
+"""Strategies whose schedules run together."""
+PRICED = 2_048
 """Strategies priced together."""
 
 Point = tuple[ScheduleName, int, int, int]
@@ -42,11 +44,26 @@ class Outcomes:
 
 @dataclass(slots=True)
 class _Waiting:
-    """Strategies of one point whose costs are known and whose schedule has not run."""
+    """Strategies of one point whose costs are known and whose schedule has not run; of each the seconds of every rank
+    after its last backward, (p,), and of the longest tail. The tables of their meshes are not kept."""
 
     places: list[int]
-    meshes: list[MeshCosts]
+    rules: list[StepRules]
     chunks: list[ChunkCosts]
+    durations: list[PipelineDurations]
+    exposed_s: list[Array]
+    tail_s: list[float]
+
+    def add(self, place: int, mesh: MeshCosts, chunks: ChunkCosts) -> None:
+        """Add a strategy."""
+        rules = mesh.rules
+        self.places.append(place)
+        self.rules.append(rules)
+        self.chunks.append(chunks)
+        self.durations.append(durations_of(mesh, chunks))
+        exposed_s = exposed_sync_s(rules, chunks.sync_s.sum(1), sync_window_s(mesh, chunks))
+        self.exposed_s.append(exposed_s[:, 0])
+        self.tail_s.append(float(step_tail_s(rules, chunks.gather_s.sum(1), chunks.optimizer_s.sum(1)).max()))
 
 
 def outcomes(pricer: Pricer, strategies: Sequence[Strategy]) -> Outcomes:
@@ -54,7 +71,9 @@ def outcomes(pricer: Pricer, strategies: Sequence[Strategy]) -> Outcomes:
     found = Outcomes(np.zeros(len(strategies)), np.zeros(len(strategies), dtype=bool))
     for start in range(0, len(strategies), TOGETHER):
         waiting: dict[Point, _Waiting] = {}
-        _price(pricer, strategies, range(start, min(start + TOGETHER, len(strategies))), waiting)
+        stop = min(start + TOGETHER, len(strategies))
+        for first in range(start, stop, PRICED):
+            _price(pricer, strategies, range(first, min(first + PRICED, stop)), waiting)
         for point, of_point in waiting.items():
             _run(point, of_point, found)
     return found
@@ -73,40 +92,31 @@ def _price(
             mesh, strategy = mesh_costs(pricer, priced, rules, row), strategies[place]
             chunks = chunks_of(mesh, np.array([strategy.stages]), np.array([strategy.full_layers()]))
             point = (mesh.schedule, mesh.pp, mesh.vpp, mesh.num_micro_batches)
-            of_point = waiting.setdefault(point, _Waiting([], [], []))
-            of_point.places.append(place)
-            of_point.meshes.append(mesh)
-            of_point.chunks.append(chunks)
+            waiting.setdefault(point, _Waiting([], [], [], [], [], [])).add(place, mesh, chunks)
 
 
 def _run(point: Point, waiting: _Waiting, found: Outcomes) -> None:
     """Simulate all strategies of a point together."""
-    durations = [
-        durations_of(mesh, chunks) for mesh, chunks in zip(waiting.meshes, waiting.chunks, strict=True)
-    ]
-    ends_s = simulate(*point, _joined(durations)).rank_end_s
-    fits = _fit(point, waiting)
-    for column, (place, mesh, chunks) in enumerate(
-        zip(waiting.places, waiting.meshes, waiting.chunks, strict=True)
-    ):
-        rules = mesh.rules
-        exposed_s = exposed_sync_s(rules, chunks.sync_s.sum(1), sync_window_s(mesh, chunks))[:, 0]
-        tail_s = step_tail_s(rules, chunks.gather_s.sum(1), chunks.optimizer_s.sum(1)).max()
-        pipeline_s = (ends_s[:, column] + exposed_s).max() + tail_s
-        found.step_s[place] = (pipeline_s + rules.step_fixed_s) * rules.straggler_factor
-        found.fits[place] = fits[column]
+    ends_s = simulate(*point, _joined(waiting.durations)).rank_end_s
+    exposed_s = np.stack(waiting.exposed_s, axis=-1)
+    fixed_s, factor = (
+        np.array([getattr(rules, name) for rules in waiting.rules])
+        for name in ("step_fixed_s", "straggler_factor")
+    )
+    pipeline_s = (ends_s + exposed_s).max(0) + np.array(waiting.tail_s)
+    found.step_s[waiting.places] = (pipeline_s + fixed_s) * factor
+    found.fits[waiting.places] = _fit(point, waiting)
 
 
 def _fit(point: Point, waiting: _Waiting) -> NDArray[np.bool_]:
     """Whether each strategy of a point stays within its limits; a rank's constant bytes are added at the end."""
     names = ChunkCosts.__dataclass_fields__
-    rules = [mesh.rules for mesh in waiting.meshes]
     limit, constant, room = (
-        np.array([getattr(one, name) for one in rules])
+        np.array([getattr(one, name) for one in waiting.rules])
         for name in ("allocated_limit_bytes", "rank_constant_bytes", "host_room_bytes")
     )
     joined = {name: np.concatenate([getattr(c, name) for c in waiting.chunks], axis=-1) for name in names}
-    fits = np.ones(len(rules), dtype=bool)
+    fits = np.ones(len(waiting.rules), dtype=bool)
     for rank, vectors in enumerate(in_flight(*point).split_vectors):
         of_rank = ChunkCosts(**{name: values[rank] for name, values in joined.items()})
         peak = rank_peak_bytes(StepRules(), of_rank, np.asarray(vectors, dtype=np.float64)) + constant
