@@ -17,7 +17,7 @@ USER = "postgres"
 def programs() -> Path:
     """The folder of initdb and pg_ctl; fails the test where PostgreSQL is not installed."""
     found = shutil.which("initdb")
-    folders = [Path(found).parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    folders = [Path(found).resolve().parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     if not folders:
         pytest.fail("PostgreSQL is not installed; apt-get install postgresql")
     return folders[-1]
