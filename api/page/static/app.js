@@ -59,7 +59,6 @@ class App {
       const [models, clusters, devices] = await Promise.all(["models", "clusters", "devices"].map((kind) => ask("GET", `/v1/catalog/${kind}`)));
       this.form.setModels(models.items);
       this.form.cluster.setCatalog(clusters.items, devices.items);
-      fill(this.alert);
     } catch (problem) { this.refuse(problem); }
   }
 
