@@ -13,7 +13,7 @@ from cost_models.profiles.catalog import HOST_DEVICE
 from cost_models.specs.strategy import Strategy, parse_strategy
 from planner.evaluation import Context, complete_legal
 from planner.executor.profiled.order import ProfiledModel, ProfileOrder
-from planner.executor.profiled.run import profile_device
+from planner.executor.profiled.run import profile_device, was_interrupted
 from planner.executor.profiled.table import LayerRow, layer_table
 from planner.executor.request import RunOptions, RunOrder, order_of
 from planner.executor.run import run_order
@@ -104,7 +104,10 @@ def _profile(options: LoopOptions, report: OnEvent) -> MeasuredProfile:
             ),
         ),
     )
-    return profile_device(order, options.output, on_event=report)
+    found = profile_device(order, options.output, on_event=report)
+    if was_interrupted(found):  # the profile stays; nothing is run after it
+        raise KeyboardInterrupt
+    return found
 
 
 def _cases(options: LoopOptions) -> list[tuple[Layout, bool]]:

@@ -29,6 +29,7 @@ from planner.executor.profiled.seen import seen_device
 
 WORKER: Final = "planner.executor.profiled.worker"
 PART: Final = ".part"
+INTERRUPTED: Final = "interrupted"
 OVERSUBSCRIBED: Final = 2
 """Processes on a core in the part that measures collectives of more processes than there are cores."""
 
@@ -86,13 +87,18 @@ def profile_device(
         try:
             _run_part(own, folder, max(cores // part.processes, 1), on_event)
         except KeyboardInterrupt:
-            ended = "interrupted"
+            ended = INTERRUPTED
             break
         except RunFailed as failure:
             ended = f"part of {part.processes} processes: {failure}"
             if not (folder / MANIFEST_FILE).exists():
                 raise
     return _merged(root, order, folders, ended)
+
+
+def was_interrupted(profile: MeasuredProfile) -> bool:
+    """Whether the user ended a profile before its time."""
+    return any(point.label == INTERRUPTED for point in profile.of("fact"))
 
 
 def _run_part(order: ProfileOrder, folder: Path, threads: int, on_event: OnEvent | None) -> None:

@@ -1,11 +1,12 @@
 """The loop with a profiler and an executor of the test's own: every layout stands beside its prediction."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from cost_models.profiles import read_profile
+from cost_models.profiles import Point, read_profile
 from planner.errors import RunFailed
 from planner.evaluation import evaluate
 from planner.executor.request import RunOrder
@@ -62,6 +63,16 @@ def test_layouts_can_be_chosen_and_time_ends_it(orders: list[RunOrder]):
     assert [row.group for row in few.rows] == ["fsdp"]
     late = run_loop(LoopOptions(small=True, minutes=1e-9, most=2))
     assert [row.failure for row in late.rows] == ["not begun within 1e-09 minutes"] * 2
+
+
+def test_an_interrupted_profile_ends_the_loop(orders: list[RunOrder], monkeypatch: pytest.MonkeyPatch):
+    example = read_profile(EXAMPLE)
+    cut = Point(kind="fact", name="not_run", features={"value": 0.0}, label="interrupted")
+    broken = replace(example, points=(*example.points, cut))
+    monkeypatch.setattr(loop_run, "profile_device", lambda *args, **more: broken)
+    with pytest.raises(KeyboardInterrupt):
+        run_loop(LoopOptions(small=True))
+    assert not orders
 
 
 def test_the_profile_is_asked_for_the_shapes_of_the_layouts():
