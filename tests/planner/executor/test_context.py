@@ -51,7 +51,7 @@ def test_two_processes_equal_one() -> None:
     _equal(ON_TWO, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_four_processes_equal_one() -> None:
     _equal(ON_FOUR, 4)
 

@@ -76,7 +76,7 @@ def test_two_processes_equal_one() -> None:
         assert found.within_limits(), (order.strategy.mesh_text(), found)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_three_dimensions_and_experts_equal_one_process() -> None:
     # Expert parallel over tensor-parallel ranks of both data ranks of a stage; the second has routed blocks alone.
     text = "pp=2,dp=2,tp=2,ep=4,zero=3,mbs=4,recompute=full"
