@@ -44,7 +44,7 @@ fi
   echo "disable-pip-version-check = true"
 } > "$work/pip.conf"
 
-buildah "${store[@]}" bud --isolation chroot --network host --pull-never --layers \
+buildah "${store[@]}" bud --isolation chroot --network host --pull-never \
   --ignorefile "$source/.dockerignore" --build-arg BASE=localhost/planner-base "${mounts[@]}" "$@" \
   --file "$source/docker/$file" --tag "$name" "$source" >&2
 echo "localhost/$name"
