@@ -51,7 +51,7 @@ class App {
     const before = this.shown.views[0].evaluation, moved = before.step_s !== view.evaluation.step_s || before.memory.device_used_bytes !== view.evaluation.memory.device_used_bytes;
     this.shown.views[0] = view;
     if (moved) { this.shown.plan.result.best = view.evaluation; this.choose(0); }
-    else document.getElementById("timeline")?.replaceWith(viewCards(view, null).timeline);
+    else document.querySelector("#timeline canvas")?.timeline.renew(view.timeline);
   }
 
   async catalog() {

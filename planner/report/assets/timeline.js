@@ -12,7 +12,7 @@ export function timelineCard(view) {
   const data = view.timeline;
   const bubble = Math.max(...data.bubble_fraction);
   const about = `One line a stage, time to the right; the number in a box is its micro-batch, a lighter box a later chunk. What is empty is the bubble: the stage that waits most waits ${percent(bubble)} of the step. Zoom with the buttons, + and − or Ctrl and the wheel; drag or press the arrows to move.`;
-  const cut = data.operations_total > data.columns.rank.length ? el("p", { class: "small soft" }, `The first ${whole(data.columns.rank.length)} of ${whole(data.operations_total)} operations are drawn.`) : null;
+  const cut = data.operations_total > data.columns.rank.length ? el("p", { class: "small soft cut" }, `The first ${whole(data.columns.rank.length)} of ${whole(data.operations_total)} operations are drawn.`) : null;
   return card("timeline", "The pipeline's timeline", about, stage(view), legend(data), cut, listed(data));
 }
 
@@ -53,6 +53,13 @@ class Timeline {
     onTheme(() => this.queue());
     this.listen();
     if (this.lines[0].length > 150) this.show(0, this.endShare());
+  }
+
+  /** The same step with more of its operations; what is looked at stays. */
+  renew(data) {
+    this.data = data; this.lines = rankLines(data);
+    this.canvas.closest(".card")?.querySelector(".cut")?.remove();
+    this.queue();
   }
 
   listen() {
