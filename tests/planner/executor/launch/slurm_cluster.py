@@ -51,6 +51,10 @@ class SlurmCluster:
         for job in self.call("squeue", "-h", "-o", "%A").split():
             self.call("scancel", "--signal=KILL", "--full", job)
             self.call("scancel", job)
+        # The daemons end last: a job that is ending without them would stay.
+        ended = time.monotonic() + START_S
+        while self.call("squeue", "-h", "-o", "%A").split() and time.monotonic() < ended:
+            time.sleep(0.2)
         files = [
             *self.folder.glob("slurmd.*.pid"),
             self.folder / "slurmctld.pid",
@@ -63,6 +67,9 @@ class SlurmCluster:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline and any(Path(f"/proc/{number}").exists() for number in numbers):
             time.sleep(0.1)
+        for number in numbers:
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
 
     def states(self) -> dict[str, str]:
         """State of every node, as sinfo says it."""
