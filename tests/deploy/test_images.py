@@ -50,7 +50,7 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.system
+@pytest.mark.matrix
 def test_a_plan_is_made_on_a_read_only_root(image: Image, data: Path) -> None:
     assert image.user == "1000:1000"
     job = "--model llama-3.2-1b --cluster dgx-h100:8 --seq-len 2048 --global-batch 32 --max-seconds 30"
@@ -63,7 +63,7 @@ def test_a_plan_is_made_on_a_read_only_root(image: Image, data: Path) -> None:
     assert "No module named 'torch'" in image.run(data, "sh", "-c", probe).stdout
 
 
-@pytest.mark.system
+@pytest.mark.matrix
 def test_the_server_answers_from_a_read_only_root(image: Image, data: Path) -> None:
     (data / "keys").write_text(f"plan {KEY}\n")
     port = free_port()
@@ -90,7 +90,9 @@ def test_a_plan_is_trained_in_the_image_with_torch(work: Path, data: Path) -> No
     try:
         (data / "config.json").write_text(json.dumps(TINY))
         job = "--model config.json --cluster cpu:2 --seq-len 16 --global-batch 4 --precision fp32 --engine torch"
-        done = image.run(data, "planner", "run", *job.split(), *"--strategy dp=2 --steps 2 --json".split())
+        done = image.run(
+            data, "planner", "run", *job.split(), *["--strategy", "dp=2", "--steps", "2", "--json"]
+        )
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["steps"] == 2
     finally:
