@@ -40,14 +40,6 @@ class Case:
         """The prediction of one strategy."""
         return evaluate(self.situation(), parse_strategy(strategy))
 
-    def command(self, strategy: str) -> str:
-        """The same question on the command line."""
-        words = [f"planner evaluate --model {self.model} --cluster {self.cluster}:{self.devices}"]
-        words += [f"--seq-len {self.seq_len}"] if self.seq_len else []
-        words.append(f"--global-batch {self.global_batch} --engine {self.engine}")
-        words += [f"--set {key}={value}" for key, value in self.options.items()]
-        return " ".join([*words, f"--strategy {strategy}"] if strategy else words)
-
 
 @cache
 def resnet(devices: int, engine: str) -> Case:

@@ -167,7 +167,13 @@ def test_server_answers(server_url: str) -> None:
 
 def test_the_page_and_its_files_travel_with_the_wheel(server_url: str) -> None:
     no_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    for path in ("/", "/page/app.js", "/page/timeline.js", "/page/echarts.common.min.js", "/page/example.json"):
+    for path in (
+        "/",
+        "/page/app.js",
+        "/page/timeline.js",
+        "/page/echarts.common.min.js",
+        "/page/example.json",
+    ):
         with no_proxy.open(server_url + path, timeout=30) as answer:
             assert answer.status == 200
             assert len(answer.read()) > 500
