@@ -55,7 +55,9 @@ def _command(command: click.Command, name: str) -> Iterator[str]:
             if found is not None:
                 yield from _command(found, f"{name} {inner}")
     options = [
-        each for each in command.get_params(context) if isinstance(each, click.Option) and each.name != "help"
+        each
+        for each in command.get_params(context)
+        if isinstance(each, click.Option) and "--help" not in each.opts
     ]
     if options:
         yield from ("| option | takes | meaning |", "| --- | --- | --- |")

@@ -81,8 +81,16 @@ def run(command):
     return int(ended.value.code or 0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if documented()[page]])
+LONG = ("README.md", "docs/commands.md", "docs/objectives.md")
+"""Pages whose plans, sizes and fronts take half a minute each: run by `make system`."""
+
+
+def marked(page):
+    """A page with its marker."""
+    return pytest.param(page, marks=pytest.mark.system if page in LONG else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("page", [marked(page) for page in PAGES if documented()[page]])
 def test_commands_of_a_page_run(bench, page, tmp_path, monkeypatch, capsys):
     shutil.copytree(bench, tmp_path, dirs_exist_ok=True)  # a page may write over what it finds
     monkeypatch.chdir(tmp_path)
