@@ -57,13 +57,14 @@ def test_the_plan_in_every_format(engine, options, pins, form):
 def predicted_again(of, plan, export, form):
     """What the settings alone mean; what stands in the Trainer's arguments comes from the plan."""
     library = {key: value for key, value in of.job_request.options.items() if key in LIBRARY}
-    batch = {"seq_len": of.job_request.seq_len, "global_batch": of.job.global_batch, "options": library}
+    batch = {"seq_len": of.job_request.seq_len, "global_batch": of.job.global_batch}
     beside = Beside(of.cluster.num_devices, of.model, batch)
     name = CONFIGS.get(form, export.script)
     settings = read_settings(export.files[name], form, beside)
     elsewhere = {"mbs": plan.mbs, "recompute": plan.recompute.text()} if form in CONFIGS else {}
     model = of.model if form in CONFIGS else settings.model
-    return evaluate(situate(model, of.cluster, settings.job), settings.strategy.model_copy(update=elsewhere))
+    job = settings.job.model_copy(update={"options": library | dict(settings.job.options)})
+    return evaluate(situate(model, of.cluster, job), settings.strategy.model_copy(update=elsewhere))
 
 
 CONFIGS = {"deepspeed": "ds_config.json", "accelerate": "accelerate.yaml", "fsdp2": "parallelize.py"}
