@@ -13,18 +13,12 @@ from cost_models.units import GIB
 from planner.handbook import cases
 from planner.handbook.cases import EXPERT, PIPELINE, TENSOR, ZERO, Case, fullest
 from planner.simulate import simulate
+from planner.validation.figures import SETTINGS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SETTINGS: Final[Any] = {
-    "svg.hashsalt": "parallelism-planner",
-    "svg.fonttype": "none",
-    "font.size": 9.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-}
 COLOURS: Final = ("#1f6fb4", "#d1772a", "#2f8f4e", "#8a4fb0", "#9a9a9a", "#c0392b")
 HATCHES: Final = ("", "//", "..", "xx", "", "\\\\")
 PHASES: Final = {Phase.FORWARD: 0, Phase.BACKWARD: 1, Phase.INPUT_GRADIENT: 1, Phase.WEIGHT_GRADIENT: 2}

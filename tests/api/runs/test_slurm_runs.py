@@ -11,7 +11,7 @@ import pytest
 
 from tests.api.runs.conftest import Serve, launch, processes, until, until_true
 from tests.api.runs.test_kills import heartbeat
-from tests.planner.executor.launch.slurm_cluster import SlurmCluster, why_not
+from tests.planner.executor.launch.slurm_cluster import SlurmCluster, running_cluster
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("slurm")]
 
@@ -23,18 +23,8 @@ LAUNCH = ("slurm.cpus_per_node=2",)
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    reason = why_not()
-    if reason:
-        pytest.fail(reason)
-    cluster = SlurmCluster(tmp_path_factory.mktemp("slurm"), 1)
-    try:
-        cluster.start()
-        with pytest.MonkeyPatch.context() as patch:
-            for key, value in cluster.environment.items():
-                patch.setenv(key, value)
-            yield cluster
-    finally:
-        cluster.stop()
+    with running_cluster(tmp_path_factory.mktemp("slurm"), 1) as started:
+        yield started
 
 
 def test_a_job_outlives_its_supervisor_and_ends_with_its_run(

@@ -16,8 +16,7 @@ from planner.executor.refuse import run_violations
 from planner.executor.request import RunOrder
 from planner.executor.verification import LIMITS
 from tests.planner.executor.equality import HEADER, MAX_WORLD, Layout, rows, write
-from tests.planner.executor.orders import LLAMA
-from tests.planner.executor.test_experts import DEEPSEEK
+from tests.planner.executor.orders import DEEPSEEK, LLAMA
 
 DENSE: Final[Mapping[str, object]] = {**LLAMA, "num_key_value_heads": 4, "num_hidden_layers": 3}
 ROUTED: Final[Mapping[str, object]] = {**DEEPSEEK, "num_hidden_layers": 3}

@@ -21,6 +21,42 @@ LLAMA: Mapping[str, object] = {
     "max_position_embeddings": 64,
     "tie_word_embeddings": False,
 }
+MIXTRAL: Mapping[str, object] = {
+    "model_type": "mixtral",
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+}
+# Dense before routed blocks, latent attention, sigmoid scores in groups with a correction, a shared expert.
+DEEPSEEK: Mapping[str, object] = {
+    "model_type": "deepseek_v3",
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 64,
+    "n_routed_experts": 8,
+    "n_group": 2,
+    "topk_group": 1,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+    "num_nextn_predict_layers": 0,
+}
 
 
 def tiny_order(

@@ -9,9 +9,9 @@ from planner.executor.positions import context_runs, positions_of, token_parts
 from planner.executor.refuse import run_violations
 from tests.planner.executor.equality import JOB, OPTIONS, compare_all
 from tests.planner.executor.model.configs import CASES as FAMILIES
-from tests.planner.executor.orders import LLAMA, tiny_order
+from tests.planner.executor.orders import DEEPSEEK, LLAMA, tiny_order
 from tests.planner.executor.strategies import strategy
-from tests.planner.executor.test_experts import AUXILIARY, CUT, DEEPSEEK
+from tests.planner.executor.test_experts import AUXILIARY, CUT
 
 GROUPED: Mapping[str, object] = {**LLAMA, "hidden_size": 32, "num_hidden_layers": 2, "num_key_value_heads": 2}
 Case = tuple[str, Mapping[str, object], Mapping[str, Any], Mapping[str, Any]]

@@ -10,8 +10,8 @@ from cost_models.errors import BadInput
 from planner.executor.refuse import run_violations
 from planner.executor.request import RunOrder
 from tests.planner.executor.equality import OPTIONS, compare
-from tests.planner.executor.orders import LLAMA, tiny_order
-from tests.planner.executor.test_experts import BALANCED, DEEPSEEK, MIXTRAL, PREDICTING
+from tests.planner.executor.orders import DEEPSEEK, LLAMA, MIXTRAL, tiny_order
+from tests.planner.executor.test_experts import BALANCED, PREDICTING
 
 MOST = 8
 DENSE: Mapping[str, object] = {**LLAMA, "tie_word_embeddings": True, "num_hidden_layers": 4}

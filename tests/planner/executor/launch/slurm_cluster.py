@@ -7,8 +7,11 @@ import signal
 import socket
 import subprocess
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import pytest
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol")
 START_S = 30.0
@@ -150,3 +153,20 @@ def free_port() -> int:
         server.bind(("127.0.0.1", 0))
         port: int = server.getsockname()[1]
         return port
+
+
+@contextmanager
+def running_cluster(folder: Path, num_nodes: int) -> Iterator[SlurmCluster]:
+    """A started cluster whose environment this process has meanwhile; fails where no Slurm can be started."""
+    reason = why_not()
+    if reason:
+        pytest.fail(reason)
+    cluster = SlurmCluster(folder, num_nodes)
+    try:
+        cluster.start()
+        with pytest.MonkeyPatch.context() as patch:
+            for key, value in cluster.environment.items():
+                patch.setenv(key, value)
+            yield cluster
+    finally:
+        cluster.stop()

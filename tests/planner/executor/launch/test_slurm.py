@@ -15,7 +15,7 @@ from planner.executor.launch.follow import cancel_and_wait, first_words, follow,
 from planner.executor.launch.job import JobPhase, LaunchJob
 from planner.executor.launch.slurm import SlurmLauncher, SlurmOptions
 from tests.planner.executor.launch.processes import processes_of, wait_for
-from tests.planner.executor.launch.slurm_cluster import SlurmCluster, why_not
+from tests.planner.executor.launch.slurm_cluster import SlurmCluster, running_cluster
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("slurm")]
 
@@ -33,18 +33,8 @@ CONFIG = {
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    reason = why_not()
-    if reason:
-        pytest.fail(reason)
-    cluster = SlurmCluster(tmp_path_factory.mktemp("slurm"), 2)
-    try:
-        cluster.start()
-        with pytest.MonkeyPatch.context() as patch:
-            for key, value in cluster.environment.items():
-                patch.setenv(key, value)
-            yield cluster
-    finally:
-        cluster.stop()
+    with running_cluster(tmp_path_factory.mktemp("slurm"), 2) as started:
+        yield started
 
 
 def job_of(folder: Path, name: str, script: str, *, num_nodes: int = 1, restarts: int = 0) -> LaunchJob:
