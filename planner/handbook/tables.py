@@ -9,7 +9,7 @@ from planner.answers import Prediction
 from planner.handbook import cases
 from planner.handbook.cases import CONTEXT, EXPERT, HYBRID, PIPELINE, TENSOR, ZERO, fullest
 
-STATES: Final = ("weights", "gradients", "optimizer", "activations")
+STATES: Final = ("weights", "gradients", "optimizer")
 SCHEDULES: Final = {
     "GPipe": "schedule=gpipe",
     "1F1B": "schedule=1f1b",
@@ -40,7 +40,7 @@ def zero_memory() -> str:
     for stage in range(4):
         found = ZERO.predict(f"zero={stage}")
         causes = fullest(found).by_cause
-        held = [f"{causes.get(cause, 0.0) / GIB:.2f}" for cause in STATES[:3]]
+        held = [f"{causes.get(cause, 0.0) / GIB:.2f}" for cause in STATES]
         total = f"{fullest(found).allocated_bytes / GIB:.1f}"
         rows.append([f"ZeRO-{stage}", *held, total, _seconds(found, "dp_communication"), _step(found)])
     head = ["", "weights", "gradients", "optimizer", "peak, GiB", "communication that shows", "step"]
