@@ -48,10 +48,10 @@ class RankState:
         """Parameters, states and buffers; not the random number states, which another layout does not have."""
         for held in self._held:
             key = key_of(held.record)
-            yield from _boxes(f"{MODEL}/{key}", held, held.values)
+            yield from boxes_of_held(f"{MODEL}/{key}", held, held.values)
             for state in self._states.get(held.target, ()):
                 if state.elementwise:
-                    yield from _boxes(f"{OPTIMIZER}/{state.name}/{key}", held, held.of(state.tensor))
+                    yield from boxes_of_held(f"{OPTIMIZER}/{state.name}/{key}", held, held.of(state.tensor))
                 else:
                     yield _whole(f"{OPTIMIZER}/{state.name}/{key}", state.tensor, writes=held.writes)
         for name, buffer in self._data_parallel.buffers.items():
@@ -86,7 +86,7 @@ def shape_of(record: ParameterRecord) -> tuple[int, ...]:
     return (record.rows, *shape[1:]) if record.rows else shape or (1,)
 
 
-def _boxes(key: str, held: Held, values: Tensor) -> Iterator[Piece]:
+def boxes_of_held(key: str, held: Held, values: Tensor) -> Iterator[Piece]:
     """The boxes of a global tensor that the held elements are."""
     shape, sizes, offsets = shape_of(held.record), held.part.sizes or (1,), held.part.offsets or (0,)
     for box in boxes_of(sizes, held.first, held.first + held.numel):
