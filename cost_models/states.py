@@ -12,10 +12,11 @@ from cost_models.host import host_rates
 from cost_models.mesh import MeshBatch
 from cost_models.operators.base import Collective, ParameterGroup, Style
 from cost_models.operators.frozen import groups_of
-from cost_models.roofline import Efficiency, memory_seconds, optimizer_seconds
+from cost_models.roofline import COPY, Efficiency, memory_seconds, optimizer_seconds
 from cost_models.rows import RowLayer, Rows
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.job import Job
+from cost_models.sync_bytes import SyncBytes
 from cost_models.unit_instants import UnitBytes
 from cost_models.units import Num
 
@@ -37,7 +38,10 @@ class RowStates:
     load_bytes: Array  # (rows, B) beside the states while a checkpoint is loaded
     forward_gather_s: Array  # per micro-batch, from the host where parameters are offloaded
     backward_gather_s: Array  # per micro-batch, gradient reduction included
-    accumulate_s: Array  # per micro-batch, adding its gradients to those before where no product does it
+    accumulate_s: (
+        Array  # per micro-batch, what no product does: adding its gradients to those before, and copies
+    )
+    # between parameters and the flat messages of sharded engines
     units: UnitBytes  # what comes and goes with a row of engines that shard by unit; zeros for the others
 
     def take(self, index: NDArray[np.int64]) -> "RowStates":
@@ -55,37 +59,6 @@ def joined_states(parts: list[RowStates]) -> RowStates:
     names = [name for name in RowStates.__dataclass_fields__ if name != "units"]
     plain = {name: np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in names}
     return RowStates(**plain, units=UnitBytes.joined([part.units for part in parts]))
-
-
-@dataclass(slots=True)
-class _Traffic:
-    """Bytes (B,) of one row's groups that travel over one kind of data-parallel group."""
-
-    reduce_scatter: Array
-    all_reduce: Array
-    all_gather: Array
-    forward_gather: Array
-    backward_gather: Array
-    near_gather: Array
-    micro_reduce: Array
-    forward_link: Array
-    backward_link: Array
-    server: Array
-
-    @classmethod
-    def none(cls, size: int) -> "_Traffic":
-        """No traffic yet."""
-        return cls(*(np.zeros(size) for _ in cls.__dataclass_fields__))
-
-    @classmethod
-    def stack(cls, rows: "list[_Traffic]") -> "_Traffic":
-        """One traffic of shape (rows, B)."""
-        return cls(*(np.stack([getattr(row, name) for row in rows]) for name in cls.__dataclass_fields__))
-
-    def add(self, elements: Num, plan: SyncPlan) -> None:
-        """Add one group's bytes."""
-        for name in self.__dataclass_fields__:
-            setattr(self, name, getattr(self, name) + elements * getattr(plan, name))
 
 
 def row_groups(
@@ -122,9 +95,10 @@ class _Row:
     step_transient: Array
     gathered: Array
     step_traffic: Array
+    copied: Array  # traffic of a micro-batch between parameters and flat messages
     host: Array  # (3, B): bytes that rest on the host, traffic of its optimizer step, bytes over its link
-    dense: _Traffic
-    expert: _Traffic
+    dense: SyncBytes
+    expert: SyncBytes
     unit: Array  # (5, B) in the order of UnitBytes
     built: Array  # (2, B): the whole of the rank's tensor-parallel part as it is built, and what of it stays
 
@@ -184,8 +158,10 @@ class StatePricer:
         """Bytes and traffic of one row."""
         size = meshes.size
         static, local, trained = np.zeros((3, size)), np.zeros(size), np.zeros(size)
-        transient, gathered, traffic, host = (np.zeros(shape) for shape in (size, size, size, (3, size)))
-        dense, expert = _Traffic.none(size), _Traffic.none(size)
+        transient, gathered, traffic, copied, host = (
+            np.zeros(shape) for shape in (size, size, size, size, (3, size))
+        )
+        dense, expert = SyncBytes.none(size), SyncBytes.none(size)
         units, unit, built = self._engine.gathered_units(meshes), np.zeros((5, size)), np.zeros((2, size))
         for group, count in groups:
             elements = local_elements(group, meshes, style) * count
@@ -202,6 +178,7 @@ class StatePricer:
             plan = self._engine.group_plan(group, meshes, self._job)
             trained += 0.0 if group.frozen else elements
             gathered += elements * (plan.forward_gather * units + plan.micro_reduce)
+            copied += elements * self._engine.flat_copy_bytes(group, plan, meshes)
             for index, each in enumerate(self._unit_bytes(group, plan, state.gradients, meshes)):
                 unit[index] += elements * each
             travelling = expert if group.is_expert else dense
@@ -212,7 +189,9 @@ class StatePricer:
                 static[0] += copies * self._engine.frozen_bytes(frozen, meshes, self._job).weights
                 gather = self._engine.frozen_plan(frozen, meshes, self._job).forward_gather
                 travelling.add(copies, SyncPlan(forward_gather=gather))
-        return _Row(local, trained, static, transient, gathered, traffic, host, dense, expert, unit, built)
+        return _Row(
+            local, trained, static, transient, gathered, traffic, copied, host, dense, expert, unit, built
+        )
 
     def _unit_bytes(
         self, group: ParameterGroup, plan: SyncPlan, gradients: Num, meshes: MeshBatch
@@ -232,8 +211,8 @@ class StatePricer:
         HSDP, and instances of the distributed optimizer, all-reduce the reduced shard over replicas once a step.
         """
         shard, replicas, expert_span = meshes.data_spans()
-        dense = _Traffic.stack([row.dense for row in rows])
-        expert = _Traffic.stack([row.expert for row in rows])
+        dense = SyncBytes.stack([row.dense for row in rows])
+        expert = SyncBytes.stack([row.expert for row in rows])
         parts = [self._traffic_s(dense, shard), self._traffic_s(expert, expert_span)]
         again = self._collective_s(
             Collective.ALL_REDUCE,
@@ -271,15 +250,22 @@ class StatePricer:
             *self._on_device(built),
             forward,
             backward,
-            self._accumulate_s(np.stack([row.trained for row in rows]), meshes),
+            self._accumulate_s(rows, meshes),
             UnitBytes(*np.stack([row.unit for row in rows], axis=1)),
         )
 
-    def _accumulate_s(self, trained: Array, meshes: MeshBatch) -> Array:
-        """Seconds in which a micro-batch's gradients are added to those before, (rows, B); a step of one has none."""
+    def _accumulate_s(self, rows: list[_Row], meshes: MeshBatch) -> Array:
+        """Seconds in which a micro-batch's gradients are added to those before, (rows, B); a step of one has none.
+
+        Sharded engines' copies into and out of flat messages come in every micro-batch.
+        """
         each = self._engine.accumulation_bytes(self._job)
         several = (meshes.micro_batches(self._job.global_batch) > 1) & (meshes.zero < 2)
-        return memory_seconds(trained * each * several, self._device, self._efficiency)
+        added = np.stack([row.trained for row in rows]) * each * several
+        copied = np.stack([row.copied for row in rows])
+        return memory_seconds(added, self._device, self._efficiency) + memory_seconds(
+            copied, self._device, self._efficiency, COPY
+        )
 
     def _on_device(self, built: Array) -> tuple[Array, Array]:
         """Bytes (rows, B) on the device while the model is built, and beside the states while it is loaded."""
@@ -295,7 +281,7 @@ class StatePricer:
             return whole
         return whole / self._devices_per_node if options.initialise == "rank0" else np.zeros_like(whole)
 
-    def _traffic_s(self, moved: _Traffic, span: Span) -> tuple[Array, Array, Array, Array]:
+    def _traffic_s(self, moved: SyncBytes, span: Span) -> tuple[Array, Array, Array, Array]:
         """Seconds of (gradient reduction, parameter gather, forward gather, backward gather and reduction)."""
         scatter, reduce, gather = Collective.REDUCE_SCATTER, Collective.ALL_REDUCE, Collective.ALL_GATHER
         # A server takes all gradients before it sends the parameters back: half of the time each.

@@ -206,6 +206,11 @@ class Engine(ABC):
         the new one and the sum are read, the sum is written."""
         return 0.0
 
+    def flat_copy_bytes(self, group: ParameterGroup, plan: SyncPlan, meshes: MeshBatch) -> Num:
+        """Bytes that one element moves in a micro-batch between its parameter and flat messages, beside the products;
+        none where messages are views of the parameters."""
+        return 0.0
+
     def instants(self, rows: RowInstants, meshes: MeshBatch) -> RowInstants:
         """What lives beside states and activations; engines add buffers and units that outlive their row."""
         return rows

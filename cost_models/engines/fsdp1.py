@@ -19,6 +19,7 @@ from cost_models.mesh import MeshBatch
 from cost_models.operators.base import ParameterGroup
 from cost_models.specs.job import Job
 from cost_models.specs.model import ModelSpec
+from cost_models.units import Num
 
 SOURCE = "torch.distributed.fsdp.FullyShardedDataParallel"
 
@@ -70,6 +71,10 @@ class Fsdp1(TorchFamily):
         if self.flat.sync_every_micro_batch:
             return plan
         return replace(plan, micro_reduce=0.0, reduce_scatter=plan.micro_reduce)
+
+    def flat_copy_bytes(self, group: ParameterGroup, plan: SyncPlan, meshes: MeshBatch) -> Num:
+        """None: the flat parameter is the message, the module's parameters are views of it."""
+        return 0.0
 
     def instants(self, rows: RowInstants, meshes: MeshBatch) -> RowInstants:
         """Gathered units in flight, the running unit's gradient, and the root's unit.

@@ -52,6 +52,18 @@ class TorchFamily(Engine):
         """The new gradient comes in the compute dtype; the sum has its own."""
         return job.precision.activation_bytes + 2.0 * self._gradient_bytes()
 
+    def flat_copy_bytes(self, group: ParameterGroup, plan: SyncPlan, meshes: MeshBatch) -> Num:
+        """FSDP2 copies a unit's shards into the message of a gather and the parameters out of it, the gradients, cast,
+        into that of their reduction, and adds the reduced shard to those before
+        (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py); copies run on the stream that computes. DeepSpeed
+        does likewise (runtime/zero/partition_parameters.py, AllGatherCoalescedHandle, and stage3.py's buckets)."""
+        ways = _ways(group, meshes)
+        gathered = np.asarray(plan.forward_gather) + plan.backward_gather
+        reduced = np.where(np.asarray(plan.micro_reduce) > 0.0, plan.forward_gather + plan.micro_reduce, 0.0)
+        copied_in = np.where(ways > 1, 1.0 / ways, 0.0)
+        moved = 2.0 * gathered * (1.0 + copied_in) + reduced + 3.0 * plan.micro_reduce / ways
+        return np.where(meshes.zero >= 2, moved, 0.0)
+
     @property
     def settings(self) -> TorchOptions:
         """The typed options."""

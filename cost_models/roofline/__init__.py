@@ -17,7 +17,7 @@ from cost_models.roofline.generations import (
     load_uncertainty,
 )
 from cost_models.roofline.kernel_table import KernelTable, RowGroup, stack_kernels
-from cost_models.roofline.measured import MeasuredKernels, measured_kernels
+from cost_models.roofline.measured import COPY, MeasuredKernels, measured_kernels
 from cost_models.roofline.price import (
     gemm_efficiency,
     group_columns,
@@ -29,6 +29,7 @@ from cost_models.roofline.price import (
 )
 
 __all__ = [
+    "COPY",
     "AttentionCurve",
     "Efficiency",
     "GemmCurve",

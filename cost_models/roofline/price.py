@@ -144,9 +144,10 @@ def optimizer_seconds(
     return np.where(moved > 0.0, busy, 0.0)
 
 
-def memory_seconds(moved: Num, device: DeviceSpec, efficiency: Efficiency) -> Array:
-    """Seconds of traffic without a kernel of its own, as of passes fused over many tensors."""
-    copied = _traffic_seconds(np.asarray(moved, dtype=float), efficiency, (ACCUMULATE, COPY))
+def memory_seconds(moved: Num, device: DeviceSpec, efficiency: Efficiency, name: str = ACCUMULATE) -> Array:
+    """Seconds of traffic without a kernel of its own, as of passes fused over many tensors; sums in place, or copies
+    into fresh memory, by the `name` of their curve."""
+    copied = _traffic_seconds(np.asarray(moved, dtype=float), efficiency, (name, COPY))
     if copied is not None:
         return copied
     rate = device.memory_bytes_per_s.value * min(1.0, efficiency.memory * efficiency.scale.memory)

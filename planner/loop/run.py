@@ -12,6 +12,7 @@ from cost_models.profiles import MeasuredProfile, measured_profile
 from cost_models.profiles.catalog import HOST_DEVICE
 from cost_models.specs.strategy import Strategy, parse_strategy
 from planner.evaluation import Context, complete_legal
+from planner.executor.launch.environment import threads_of
 from planner.executor.profiled.order import ProfiledModel, ProfileOrder
 from planner.executor.profiled.run import profile_device, was_interrupted
 from planner.executor.profiled.table import LayerRow, layer_table
@@ -170,7 +171,7 @@ def _run(layout: Layout, planned: bool, options: LoopOptions) -> LoopRow:
         low_s=found.step_s_low,
         high_s=found.step_s_high,
         measured_step_s=report.step_s,
-        busy_step_s=report.processor_s / min(host_cores(), layout.processes),
+        busy_step_s=report.processor_s / min(host_cores(), layout.processes * threads_of(layout.processes)),
         predicted_bytes=found.memory.peak_allocated_bytes,
         measured_bytes=max(report.peak_by_rank),
         load=load,

@@ -14,6 +14,7 @@ from cost_models.operators.curves import REST, kernel_curves
 from cost_models.operators.linear import Part
 from cost_models.profiles import MEASURED_VARIABLE, load_device, load_preset, read_profile
 from cost_models.roofline import (
+    COPY,
     Efficiency,
     efficiency_of,
     kernel_seconds,
@@ -118,6 +119,17 @@ def test_the_optimizer_and_sums_of_gradients_have_curves(measured: Efficiency):
     )
     assert float(optimizer_seconds(0.0, 1.0, DEVICE, measured)) == 0.0
     assert float(memory_seconds(1e9, DEVICE, measured)) == pytest.approx(4e-6 + 1e9 / 3.5e12, rel=1e-4)
+    assert float(memory_seconds(1e9, DEVICE, measured, COPY)) == pytest.approx(
+        float(kernel_copy_s(measured)), rel=1e-9
+    )
+
+
+def kernel_copy_s(measured: Efficiency) -> float:
+    """Seconds that the profile's own curve of copies gives for 1e9 bytes."""
+    assert measured.measured is not None
+    curve = measured.measured.traffic_of("copy")
+    assert curve is not None
+    return float(curve.at({"bytes": np.asarray(1e9)}))
 
 
 def test_processes_that_share_cores_take_turns():

@@ -26,8 +26,12 @@ def process_settings(order: RunOrder, *, on_cpu: bool) -> dict[str, str]:
 
 def worker_environment(order: RunOrder, *, on_cpu: bool) -> dict[str, str]:
     """What the workers of this machine need: settings, their share of the cores, whose children they are."""
-    cores = len(os.sched_getaffinity(0))
     return process_settings(order, on_cpu=on_cpu) | {
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(cores // order.world_size, 1)),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(threads_of(order.world_size)),
         LAUNCHER_PID: str(os.getpid()),
     }
+
+
+def threads_of(processes: int) -> int:
+    """Threads of each of so many processes that share this machine's cores."""
+    return max(len(os.sched_getaffinity(0)) // processes, 1)

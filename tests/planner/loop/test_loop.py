@@ -28,7 +28,9 @@ def orders(monkeypatch: pytest.MonkeyPatch) -> list[RunOrder]:
         if order.strategy.tp > 1:
             raise RunFailed(1, 7, "planted")
         found = evaluate(order.situation, order.strategy)
-        cores = min(loop_run.host_cores(), order.world_size)
+        # every process has as many threads as its share of the cores, so that all work where they go round
+        share = max(loop_run.host_cores() // order.world_size, 1)
+        cores = min(loop_run.host_cores(), order.world_size * share)
         return SimpleNamespace(
             prediction=found,
             step_s=2.0 * found.step_s,
