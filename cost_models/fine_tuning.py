@@ -20,6 +20,7 @@ def fine_tuned(model: ModelSpec, trainable: Trainable) -> ModelSpec:
         return model
     if trainable.kind == "frozen":
         return _freeze_vision(model)
+    model = without_adapters(model)
     blocks = {layer.kind for layer in model.layers if layer.role in (Role.BLOCK, Role.MTP)}
     below = {layer.kind for layer in model.layers if layer.role in (Role.EMBEDDING, Role.CONNECTOR)}
     kinds = {
@@ -36,6 +37,24 @@ def fine_tuned(model: ModelSpec, trainable: Trainable) -> ModelSpec:
             allowed=tuple(names),
         )
     return model.model_copy(update={"kinds": kinds})
+
+
+def without_adapters(model: ModelSpec) -> ModelSpec:
+    """The model as it is without the adapters that a job put in; what is frozen stays marked."""
+    names = {op.name for kind in model.kinds.values() for op in kind.operators if isinstance(op, LoraAdapter)}
+    if not names:
+        return model
+    kinds = {name: _without(kind, names) for name, kind in model.kinds.items()}
+    return model.model_copy(update={"kinds": kinds})
+
+
+def _without(kind: LayerKind, names: set[str]) -> LayerKind:
+    scopes = tuple(
+        scope.model_copy(update={"operators": tuple(name for name in scope.operators if name not in names)})
+        for scope in kind.scopes
+    )
+    operators = tuple(op for op in kind.operators if not isinstance(op, LoraAdapter))
+    return kind.model_copy(update={"operators": operators, "scopes": scopes})
 
 
 def _freeze_vision(model: ModelSpec) -> ModelSpec:

@@ -14,6 +14,7 @@ COMPARABLE: Final[Mapping[str, object]] = {
     "lr": LEARNING_RATE,
     "adam_eps": ADAM_EPS,
     "warmup_steps": 0,
+    "lora_init": "random",
 }
 """Options of a run that is verified, whatever its own are."""
 LIMITS: Final[Mapping[str, float]] = {"loss": 1e-6, "gradients": 1e-5, "parameters": 1e-3}

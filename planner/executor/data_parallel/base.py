@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.distributed as dist
@@ -13,10 +13,10 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from cost_models.specs.job import Precision
-from planner.executor.data_parallel.held import Held, persistent_buffers
+from planner.executor.data_parallel.held import Held, is_my_turn, persistent_buffers, whole_held
 from planner.executor.data_parallel.norm import clip, square_sum, summed
 from planner.executor.data_parallel.records import ParameterRecord, describe
-from planner.executor.data_parallel.ties import Tie, find_ties
+from planner.executor.data_parallel.ties import Tie, counted_here, find_ties
 from planner.executor.mesh import Meshes
 from planner.executor.optimizers.settings import OptimizerSettings
 
@@ -66,6 +66,8 @@ class DataParallel(ABC):
         self.records: list[ParameterRecord]
         self.records, self._parameters = describe(chunks)
         self.ties: tuple[Tie, ...] = find_ties(self.records, meshes)
+        self._frozen_records, self._frozen = describe(chunks, trained=False)
+        self._frozen_ties = find_ties(self._frozen_records, meshes)
 
     @abstractmethod
     def start_step(self, num_micro_batches: int) -> None:
@@ -90,6 +92,18 @@ class DataParallel(ABC):
     @abstractmethod
     def held(self) -> list[Held]:
         """What this rank's optimizer updates, between steps."""
+
+    def frozen(self) -> list[Held]:
+        """What nobody updates: every parameter whole; data ranks take turns in writing."""
+        return [
+            replace(
+                whole_held(record, parameter, self.meshes),
+                writes=counted_here(record, self._frozen_ties, self.meshes)
+                and is_my_turn(index, group.size(), group.rank()),
+            )
+            for index, (record, parameter) in enumerate(zip(self._frozen_records, self._frozen, strict=True))
+            for group in (self.meshes.data_group_of(expert=record.expert),)
+        ]
 
     def publish(self) -> None:  # noqa: B027  (nothing to do where the optimizer holds the weights themselves)
         """Bring the weights in use up to date with what the optimizer holds; collective."""

@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from cost_models.specs.job import Optimizer as Kind
 from planner.executor.data_parallel.autocast import Autocast
 from planner.executor.data_parallel.base import DataParallel, DataParallelSettings, FinalGradient
+from planner.executor.data_parallel.flat import settle_rest
 from planner.executor.data_parallel.held import Held, is_my_turn, part_of
 from planner.executor.data_parallel.matrices import WholeMatrices
 from planner.executor.data_parallel.records import unpadded
@@ -35,6 +36,8 @@ class Replicated(DataParallel):
     def __init__(self, chunks: Sequence[nn.Module], meshes: Meshes, settings: DataParallelSettings) -> None:
         super().__init__(chunks, meshes)
         dtype = compute_dtype(settings.precision)
+        for chunk in chunks:
+            settle_rest(chunk, meshes.device_type, dtype)
         self.modules = [
             _replicate(Autocast.around(chunk, meshes.device_type, dtype), meshes, settings)
             for chunk in self.modules
@@ -107,7 +110,7 @@ class Replicated(DataParallel):
 
 
 def _replicate(module: nn.Module, meshes: Meshes, settings: DataParallelSettings) -> nn.Module:
-    if meshes.data_size == 1:
+    if meshes.data_size == 1 or not any(parameter.requires_grad for parameter in module.parameters()):
         return module
     replicated = DistributedDataParallel(
         module,

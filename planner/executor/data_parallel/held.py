@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from planner.executor.data_parallel.records import ParameterRecord
+from planner.executor.data_parallel.records import ParameterRecord, local_of
 from planner.executor.mesh import Meshes
 
 
@@ -56,6 +56,13 @@ def part_of(record: ParameterRecord, meshes: Meshes) -> Part:
             sizes[dim] //= mesh.size(place)
             offsets[dim] = sizes[dim] * mesh.get_local_rank(place)
     return Part(tuple(offsets), tuple(sizes))
+
+
+def whole_held(record: ParameterRecord, parameter: nn.Parameter, meshes: Meshes) -> Held:
+    """All of a parameter that no optimizer has, as this model-parallel rank holds it."""
+    parameter.data = parameter.data.contiguous()
+    own = nn.Parameter(local_of(parameter), requires_grad=False)
+    return Held(record, part_of(record, meshes), own, 0, 0, own.numel(), updates=False)
 
 
 def is_my_turn(index: int, ranks: int, rank: int) -> bool:

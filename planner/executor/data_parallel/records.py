@@ -37,13 +37,16 @@ class ParameterRecord:
         return any(placement.is_shard() for placement in self.tp_placements)
 
 
-def describe(chunks: Sequence[nn.Module]) -> tuple[list[ParameterRecord], list[nn.Parameter]]:
-    """Records and parameters of the chunks, in order; a parameter shared inside a chunk appears once."""
+def describe(
+    chunks: Sequence[nn.Module], *, trained: bool = True
+) -> tuple[list[ParameterRecord], list[nn.Parameter]]:
+    """Records and parameters of the chunks that are trained (or those that are not), in order; a parameter shared
+    inside a chunk appears once."""
     pairs = [
         (_record(name, index, parameter, is_table=parameter in tables), parameter)
         for index, (chunk, tables) in enumerate(zip(chunks, map(_tables, chunks), strict=True))
         for name, parameter in chunk.named_parameters()
-        if parameter.requires_grad
+        if parameter.requires_grad is trained
     ]
     return [record for record, _ in pairs], [parameter for _, parameter in pairs]
 

@@ -58,10 +58,12 @@ class _Weighted(torch.autograd.Function):
 
 class GroupedLinearModule(nn.Module):
     """One linear per expert of the rank over the rows routed to it; a gated activation's two halves are parameters of
-    their own. Expert tensor parallel divides the outputs of a column linear, the inputs of a row linear."""
+    their own. Expert tensor parallel divides the outputs of a column linear, the inputs of a row linear. An adapter
+    gives what is added to each part."""
 
     def __init__(self, operator: GroupedLinear, site: Site) -> None:
         super().__init__()
+        self.adapters: nn.Module | None = None
         self.names = ("gate", "up") if is_gated(operator, site.kind.operators) else ("weight",)
         features = operator.out_features // len(self.names)
         column = operator.split == "column"
@@ -80,6 +82,9 @@ class GroupedLinearModule(nn.Module):
     ) -> Tensor | tuple[Tensor, ...]:
         """[R, in] in expert order -> [R, features] of each part; a bias is multiplied by its rows' weights."""
         outputs = tuple(self._part(rows, counts, weights, name) for name in self.names)
+        if self.adapters is not None:
+            added = self.adapters(rows, counts)
+            outputs = tuple(out.add_(more) for out, more in zip(outputs, added, strict=True))
         return outputs if len(outputs) > 1 else outputs[0]
 
     def _part(self, rows: Tensor, counts: Tensor, weights: Tensor | None, name: str) -> Tensor:

@@ -1,6 +1,6 @@
 """Linear layers: column-parallel, row-parallel and replicated, one parameter per part."""
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from cost_models.operators import Linear
 from planner.executor.model.operators.site import Site
@@ -11,10 +11,11 @@ from planner.executor.weight_gradients import CanDefer, linear
 
 class LinearModule(CanDefer):
     """One output per part. A column-parallel one takes a tensor that has entered the region; a row-parallel one leaves
-    it, and adds its bias once after the sum."""
+    it, and adds its bias once after the sum. What adapters of parts give is added to the rank's own product."""
 
     def __init__(self, operator: Linear, site: Site) -> None:
         super().__init__()
+        self.adapters: nn.ModuleDict | None = None
         self.split = operator.split
         self.tp = site.tp
         self.names = tuple(part.name for part in operator.parts)
@@ -43,9 +44,16 @@ class LinearModule(CanDefer):
         weight = local(getattr(self, name))
         bias = local(getattr(self, bias_name(name))) if biased else None
         if self.split != "row" or self.tp.size == 1:
-            return linear(x, weight, bias, self.weight_gradients)
-        out = leave(linear(x, weight, None, self.weight_gradients), self.tp)
+            return self._adapted(linear(x, weight, bias, self.weight_gradients), x, name)
+        out = leave(self._adapted(linear(x, weight, None, self.weight_gradients), x, name), self.tp)
         return out if bias is None else out + bias
+
+    def _adapted(self, out: Tensor, x: Tensor, name: str) -> Tensor:
+        if self.adapters is None or name not in self.adapters:
+            return out
+        added: Tensor = self.adapters[name](x)
+        # In place: out is this call's own, and no backward reads it.
+        return out.add_(added)
 
 
 def bias_name(part: str) -> str:
