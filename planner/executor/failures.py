@@ -96,6 +96,18 @@ class CheckpointFailed(RunStopped):
         self.rank = rank
 
 
+class WeightsFailed(RunStopped):
+    """Weights that could not be written."""
+
+    def __init__(self, path: str, cause: OSError, rank: int) -> None:
+        self.kind = kind_of(cause)
+        what = " ".join(str(cause.strerror or cause).split())[:300]
+        if self.kind == DISK:
+            what += f"; {_free_text(path)}; free some space, and run again with --resume auto"
+        super().__init__(f"the weights could not be written to {path}: {what}")
+        self.rank = rank
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """How one rank failed."""

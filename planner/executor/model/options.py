@@ -1,6 +1,7 @@
 """What is built and how: the segment of layers and the knobs of one rank."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import torch
 
@@ -10,6 +11,10 @@ from planner.executor.model.tensor_parallel import TensorParallel
 
 DROPOUT_PROBABILITY = 0.1
 """Probability of every dropout of GPT-2, BERT and their kin (their configuration classes in transformers 5.24)."""
+
+DRAWN: Final = "drawn"
+GIVEN: Final = "given"
+PROMISED: Final = "promised"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,5 +49,8 @@ class BuildOptions:
     train_mtp: bool = False
     mtp_weight: float = 0.0
     """Share of the mean loss of the multi-token-prediction layers in the loss."""
+    values: str = DRAWN
+    """Where a parameter's first values come from: drawn from the seed, or given later to storage that is there (GIVEN)
+    or comes later too (PROMISED: parameters are on the meta device until they are sharded)."""
     context: ContextParallel = field(default_factory=ContextParallel)
     experts: ExpertParallel = field(default_factory=ExpertParallel)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from cost_models.errors import BadInput
-from planner.executor.model.options import BuildOptions
+from planner.executor.model.options import DRAWN, GIVEN, BuildOptions
 from planner.executor.model.tensor_parallel import mark_partial
 
 INIT_STD = 0.02
@@ -95,7 +95,7 @@ class Maker:
 
     def _draw(self, key: str, initial: Initial) -> Tensor:
         options = self.options
-        if options.device == "meta":
+        if options.device == "meta" or options.values != DRAWN:
             return torch.empty(initial.shape, dtype=options.dtype, device="meta")
         generator = torch.Generator().manual_seed(_seed_of(options.seed, key))
         whole = torch.empty(initial.shape, dtype=torch.float32)
@@ -104,13 +104,13 @@ class Maker:
 
     def _place(self, name: str, whole: Tensor, initial: Initial) -> Tensor:
         """The rank's slice on its device, as a DTensor where there is a tensor-parallel group."""
-        options, tp = self.options, self.options.tensor_parallel
+        tp = self.options.tensor_parallel
         if tp.size == 1:
-            return whole.to(options.device, options.dtype)
+            return self._here(whole)
         part = whole
         if initial.shard is not None:
             part = self._slice(name, whole, initial, initial.shard)
-        part = part.to(options.device, options.dtype, copy=True)
+        part = self._here(part, copy=True)
         if tp.mesh is None:
             raise RuntimeError(f"tensor parallel of size {tp.size} has no mesh; give one")
         placement = Replicate() if initial.shard is None else Shard(initial.shard)
@@ -118,7 +118,7 @@ class Maker:
 
     def _place_expert(self, name: str, whole: Tensor, initial: Initial) -> Tensor:
         """The rank's experts and its part of each, as a DTensor where they are divided."""
-        options, group = self.options, self.options.experts
+        group = self.options.experts
         cuts = [(0, group.ep, group.ep_rank)]
         cuts += [] if initial.shard is None else [(initial.shard, group.etp, group.etp_rank)]
         part = whole
@@ -131,11 +131,19 @@ class Maker:
                 )
             length = part.shape[dim] // ranks
             part = part.narrow(dim, rank * length, length)
-        part = part.to(options.device, options.dtype, copy=part is not whole)
+        part = self._here(part, copy=part is not whole)
         if group.mesh is None:
             return part
         inner = Replicate() if initial.shard is None else Shard(initial.shard)
         return DTensor.from_local(part, group.mesh, [Shard(0), inner], run_check=False)
+
+    def _here(self, part: Tensor, *, copy: bool = False) -> Tensor:
+        """The rank's part on its device; zeros where the values come later, which rows of padding keep."""
+        options = self.options
+        if options.values == GIVEN and part.is_meta:
+            return torch.zeros(part.shape, dtype=options.dtype, device=options.device)
+        device = "meta" if part.is_meta else options.device
+        return part.to(device, options.dtype, copy=copy)
 
     def _slice(self, name: str, whole: Tensor, initial: Initial, dim: int) -> Tensor:
         tp = self.options.tensor_parallel
@@ -155,3 +163,13 @@ def _seed_of(seed: int, key: str) -> int:
     """A generator's seed from the run's seed and a parameter's name; equal on every machine."""
     digest = hashlib.sha256(f"{seed}/{key}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
+
+
+def give_storage(chunk: nn.Module, device: str) -> None:
+    """Zeros for parameters that are on the meta device, where they lie sharded by now; buffers stay as they are."""
+
+    def placed(tensor: Tensor) -> Tensor:
+        return torch.zeros_like(tensor, device=device) if tensor.is_meta else tensor
+
+    if any(parameter.is_meta for parameter in chunk.parameters()):
+        chunk._apply(placed)  # type: ignore[no-untyped-call]

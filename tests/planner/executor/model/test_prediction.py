@@ -8,9 +8,10 @@ from cost_models.readers import read_model
 from cost_models.specs.model import Role
 from planner.executor.model.build import build_chunk, whole
 from planner.executor.model.chunk import ChunkModule
-from planner.executor.model.hf_names import hf_sources
 from planner.executor.model.options import BuildOptions
 from planner.executor.model.prediction import packed, unpacked
+from planner.executor.weights.families import PREDICTION
+from planner.executor.weights.names import naming_of
 from tests.planner.executor.model.configs import CASES, Config
 
 CONFIG: Config = CASES["deepseek v3"] | {"num_nextn_predict_layers": 2}
@@ -84,14 +85,27 @@ def _copy(chunk: ChunkModule, theirs: nn.Module) -> None:
     model = read_model(CONFIG, name="deepseek")
     assert [layer.role for layer in model.layers[:4]][-1] is Role.MTP
     named = {name: parameter for name, parameter in chunk.named_parameters() if name.startswith("layers.3.")}
-    own = {"enorm": "enorm", "hnorm": "hnorm", "eh_proj": "eh_proj", "shared_head_norm": "post_norm"}
-    state = theirs.state_dict()
+    naming, state = naming_of(model), theirs.state_dict()
+    own = {name: name for name in PREDICTION.values()} | {"shared_head.norm": "post_norm"}
     with torch.no_grad():
         for name, parameter in named.items():
-            operator = name.split(".")[2]
-            if operator in own:
-                parameter.copy_(state[f"{own[operator]}.weight"])
-            elif operator not in ("mtp_embedding", "logits"):
-                alike = name.replace("layers.3.", "layers.2.")
-                source = hf_sources(model, [alike])[alike]
-                parameter.copy_(source.cut(state[source.key.replace("model.layers.1.", "mtp_block.")]))
+            if name.split(".")[2] in ("mtp_embedding", "logits"):
+                continue
+            source = naming.source(name, tuple(parameter.shape))
+            assert source.key.startswith("model.layers.2.")
+            key = source.key.removeprefix("model.layers.2.")
+            tops = [top for top in own if key.startswith(f"{top}.")]
+            stored = state[key.replace(tops[0], own[tops[0]])] if tops else _of_block(state, key)
+            for cut in source.cuts((0,) * parameter.dim(), tuple(parameter.shape)):
+                tensor = stored[int(cut.key.split(".")[5])] if source.layout == "expert" else stored
+                parameter[cut.part].copy_(cut.to_part(tensor[cut.stored]))
+
+
+def _of_block(state: dict[str, Tensor], key: str) -> Tensor:
+    """A tensor of the library's own module, where the experts of a layer are together [E, features, in]."""
+    if ".experts." not in key:
+        return state[f"mtp_block.{key}"]
+    if "down_proj" in key:
+        return state["mtp_block.mlp.experts.down_proj"]
+    both = state["mtp_block.mlp.experts.gate_up_proj"].chunk(2, 1)
+    return both["up_proj" in key]

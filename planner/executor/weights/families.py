@@ -1,25 +1,40 @@
-"""Names of parameters in transformers state dicts (version 5), family by family."""
+"""Names of parameters in Hugging Face safetensors files, family by family, as transformers 5 writes them.
+
+Names are those in files; `also` has other ones that files may have instead (transformers' own modules keep all experts
+of a layer in one tensor). `{expert}` stands for the number of an expert: each then has a tensor of its own.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
+from typing import Final
 
-Layout = Literal[
-    "plain", "transposed", "concat", "concat_transposed", "by_head", "experts", "experts_in_turn"
-]
-"""How parts lie in the source: alone, (in, out), after each other by rows or columns, head by head, after each other
-per expert, or in turn per expert as (in, out)."""
+from planner.executor.weights.layouts import Layout, Names, Spelling
+
+BARE: Final = frozenset({"core_attention.sinks", "router.correction"})
+"""Parameters whose name in files has no `.weight` at its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    """Names of one family: before a block's own, inside blocks, outside them, and which are not plain."""
+IGNORED: Final = (
+    r"\.rotary_emb\.inv_freq$",
+    r"(^|\.)h\.\d+\.attn\.(masked_)?bias$",
+    r"\.attention\.(masked_)?bias$",
+    r"(^|\.)embeddings\.position_ids$",
+    r"^bert\.pooler\.",
+    r"^cls\.seq_relationship\.",
+    r"^cls\.predictions\.decoder\.",
+)
+"""Tensors of files that are no parameters of the language model: masks and tables that are made anew, other heads."""
 
-    block: str
-    inside: Mapping[str, str]
-    outside: Mapping[str, str]
-    layouts: Mapping[str, Layout]
+PREDICTION: Final[Mapping[str, str]] = {
+    "enorm": "enorm",
+    "hnorm": "hnorm",
+    "eh_proj": "eh_proj",
+    "shared_head_norm": "shared_head.norm",
+}
+"""Of multi-token-prediction layers, beside those of a block; their number follows the last block's (DeepSeek-V3)."""
 
+PREDICTION_COPIES: Final = (r"\.embed_tokens\.weight$", r"\.shared_head\.head\.weight$")
+"""What files of prediction layers hold of the model's own table and head."""
 
 _LLAMA_INSIDE = {
     "attn_norm": "input_layernorm",
@@ -36,18 +51,32 @@ _LLAMA_INSIDE = {
     "down": "mlp.down_proj",
     "core_attention.sinks": "self_attn.sinks",
     "router": "mlp.gate",
-    "expert_gate_up.gate": "mlp.experts.gate_up_proj",
-    "expert_gate_up.up": "mlp.experts.gate_up_proj",
-    "expert_down": "mlp.experts.down_proj",
+    "router.correction": "mlp.gate.e_score_correction_bias",
+    "expert_gate_up.gate": "mlp.experts.{expert}.gate_proj",
+    "expert_gate_up.up": "mlp.experts.{expert}.up_proj",
+    "expert_down": "mlp.experts.{expert}.down_proj",
     "shared_gate_up.gate": "mlp.shared_experts.gate_proj",
     "shared_gate_up.up": "mlp.shared_experts.up_proj",
     "shared_down": "mlp.shared_experts.down_proj",
 }
 _LLAMA_OUTSIDE = {"embedding.table": "model.embed_tokens", "final_norm": "model.norm", "logits": "lm_head"}
-_EXPERTS: Mapping[str, Layout] = {
-    "expert_gate_up.gate": "experts",
-    "expert_gate_up.up": "experts",
-    "expert_down": "experts",
+_EXPERTS = ("expert_gate_up.gate", "expert_gate_up.up", "expert_down")
+_TOGETHER: Mapping[str, tuple[Spelling, ...]] = {
+    "expert_gate_up.gate": (("mlp.experts.gate_up_proj", "experts"),),
+    "expert_gate_up.up": (("mlp.experts.gate_up_proj", "experts"),),
+    "expert_down": (("mlp.experts.down_proj", "experts"),),
+}
+_MIXTRAL = {
+    "router": "block_sparse_moe.gate",
+    "router.correction": "block_sparse_moe.e_score_correction_bias",
+    "expert_gate_up.gate": "block_sparse_moe.experts.{expert}.w1",
+    "expert_gate_up.up": "block_sparse_moe.experts.{expert}.w3",
+    "expert_down": "block_sparse_moe.experts.{expert}.w2",
+}
+_MIXTRAL_ALSO: Mapping[str, tuple[Spelling, ...]] = {
+    **_TOGETHER,
+    "router": (("mlp.gate", "plain"),),
+    "router.correction": (("mlp.e_score_correction_bias", "plain"),),
 }
 _SANDWICH = {
     "attn_post_norm": "post_attention_layernorm",
@@ -69,7 +98,8 @@ _FUSED_QKV = ("qkv.q", "qkv.k", "qkv.v")
 def _llama(changed: Mapping[str, str] | None = None, layouts: Mapping[str, Layout] | None = None) -> Names:
     """Names as Llama's, some of them changed."""
     inside = {**_LLAMA_INSIDE, **(changed or {})}
-    return Names("model.layers.{}.", inside, _LLAMA_OUTSIDE, {**_EXPERTS, **(layouts or {})})
+    layout: dict[str, Layout] = {**dict.fromkeys(_EXPERTS, "expert"), **(layouts or {})}
+    return Names("model.layers.{}.", inside, _LLAMA_OUTSIDE, layout, _TOGETHER)
 
 
 def _fused(name: str, *, qkv: Layout) -> tuple[dict[str, str], dict[str, Layout]]:
@@ -80,7 +110,7 @@ def _fused(name: str, *, qkv: Layout) -> tuple[dict[str, str], dict[str, Layout]
 _GPT2_QKV = _fused("attn.c_attn", qkv="concat_transposed")
 _NEOX_QKV = _fused("attention.query_key_value", qkv="by_head")
 _BLOOM_QKV = _fused("self_attention.query_key_value", qkv="by_head")
-_FALCON_QKV = _fused("self_attention.query_key_value", qkv="concat")
+_FALCON_QKV = _fused("self_attention.query_key_value", qkv="by_key_head")
 _GATE_UP: tuple[dict[str, str], dict[str, Layout]] = (
     dict.fromkeys(("gate_up.gate", "gate_up.up"), "mlp.gate_up_proj"),
     dict.fromkeys(("gate_up.gate", "gate_up.up"), "concat"),
@@ -114,9 +144,7 @@ FAMILIES: Mapping[str, Names] = {
             "helium",
             "llama",
             "ministral",
-            "minimax_m2",
             "mistral",
-            "mixtral",
             "nemotron",
             "olmo",
             "olmoe",
@@ -129,6 +157,7 @@ FAMILIES: Mapping[str, Names] = {
         )
     },
     **{family: _llama(_SANDWICH) for family in ("gemma2", "gemma3_text", "olmo2", "olmo3", "exaone4")},
+    **{family: replace(_llama(_MIXTRAL), also=_MIXTRAL_ALSO) for family in ("mixtral", "minimax_m2")},
     "starcoder2": _llama({"up.up": "mlp.c_fc", "down": "mlp.c_proj"}),
     **{
         family: _llama(_LATENT, dict.fromkeys(("kv_up.k_nope", "kv_up.v"), "by_head"))
@@ -159,7 +188,17 @@ FAMILIES: Mapping[str, Names] = {
             "shared_down": "mlp.shared_expert.down_proj",
         }
     ),
-    "gpt_oss": _llama({"router": "mlp.router"}, dict.fromkeys(_EXPERTS, "experts_in_turn")),
+    "gpt_oss": replace(
+        _llama(
+            {
+                "router": "mlp.router",
+                **dict.fromkeys(_EXPERTS[:2], "mlp.experts.gate_up_proj"),
+                "expert_down": "mlp.experts.down_proj",
+            },
+            dict.fromkeys(_EXPERTS, "experts_in_turn"),
+        ),
+        also={},
+    ),
     "phi3": _llama({**_PHI3_QKV[0], **_GATE_UP[0]}, {**_PHI3_QKV[1], **_GATE_UP[1]}),
     "gpt2": Names(
         "transformer.h.{}.",
@@ -184,9 +223,10 @@ FAMILIES: Mapping[str, Names] = {
         {
             "embedding.table": "gpt_neox.embed_in",
             "final_norm": "gpt_neox.final_layer_norm",
-            "logits": "lm_head",
+            "logits": "embed_out",
         },
         _NEOX_QKV[1],
+        {"logits": (("lm_head", "plain"),)},
     ),
     "bloom": Names("transformer.h.{}.", {**_BLOOM_INSIDE, **_BLOOM_QKV[0]}, _BLOOM_OUTSIDE, _BLOOM_QKV[1]),
     "falcon": Names("transformer.h.{}.", {**_BLOOM_INSIDE, **_FALCON_QKV[0]}, _BLOOM_OUTSIDE, _FALCON_QKV[1]),
