@@ -55,8 +55,8 @@ class Situation:
 
     @cached_property
     def network(self) -> Network:
-        """The cluster's links as numbers."""
-        return network_of(self.cluster)
+        """The cluster's links as numbers, as the engine uses them."""
+        return network_of(self.cluster, in_switch=self.engine.options.nvlink_sharp)
 
     @cached_property
     def counts(self) -> ParameterCounts:

@@ -212,7 +212,7 @@ def _in_switch(at: Layout, network: Network, outward: Array) -> tuple[Array, Arr
     slope = np.where(at.used, slopes, 0.0).max(axis=0)
     hops = 2.0 * np.log2(at.members / at.inside) * _over(network.tree_hop_s[-1], dims)
     hops[0] = np.where(at.used[0], network.in_switch_hop_s, 0.0)
-    start = at.base[-1] + hops.sum(axis=0) + 2.0 * _fill(at, network)
+    start = at.base[-1] + hops.sum(axis=0) + np.maximum(network.in_switch_fill_s, 2.0 * _fill(at, network))
     return start[np.newaxis], np.where(at.used[0], slope, NEVER_S_PER_BYTE)[np.newaxis]
 
 

@@ -54,19 +54,24 @@ class Network:
     measured: MeasuredCollectives | None = (
         None  # the device's own profile, for groups in the innermost domain
     )
+    in_switch_fill_s: float = 0.0  # until the pipeline of a reduction in the switch is full
 
 
-def network_of(cluster: ClusterSpec) -> Network:
-    """The network of a cluster with its tiers' fabric files; the first group's tiers stand for all."""
+def network_of(cluster: ClusterSpec, *, in_switch: bool = True) -> Network:
+    """The network of a cluster with its tiers' fabric files; the first group's tiers stand for all.
+
+    Without `in_switch` no all-reduce is done in NVLink switches.
+    """
     tiers = cluster.tiers_of(0)
     files = [load_fabric(tier.name) for tier in tiers]
     protocols = [(file.low_latency, file.low_latency_128, file.simple) for file in files]
     hops = np.array([t.latency_s.value * f.scale.latency.value for t, f in zip(tiers, files, strict=True)])
-    inner = files[0].in_switch
-    reduces = inner.efficiency.get(cluster.device_of(0).architecture) if inner is not None else None
+    architecture = cluster.device_of(0).architecture
+    inner = files[0].in_switch if in_switch else None
+    reduces = inner.efficiency.get(architecture) if inner is not None else None
     measured = None if cluster.is_mixed else measured_collectives(measured_profile(cluster.device_of(0).name))
     domains = [min(tier.devices_per_domain, cluster.num_devices) for tier in tiers[:-1]]
-    ring = np.array([f.ring_efficiency.value for f in files])
+    ring = np.array([f.ring_efficiency_of(architecture) for f in files])
     return Network(
         num_devices=cluster.num_devices,
         domains=np.array([*domains, cluster.num_devices], dtype=np.int64),
@@ -88,6 +93,7 @@ def network_of(cluster: ClusterSpec) -> Network:
         interference=_interference(files, measured),
         kind=_weakest([f.kind for f in files]),
         measured=measured,
+        in_switch_fill_s=inner.fill_s.value if inner is not None else 0.0,
     )
 
 

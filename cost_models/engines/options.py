@@ -27,6 +27,8 @@ class EngineOptions(Frozen):
     initialise: Literal["sharded", "device", "host", "rank0"] = "sharded"
     """How the model is built: sharded, each rank its part (meta device, zero.Init); device, every rank the whole of its
     tensor-parallel part on its device before it is divided; host, the same in host memory; rank0, one rank a node."""
+    nvlink_sharp: bool = True
+    """All-reduces are done in NVLink switches where these can (NVLS). NCCL does so unless NCCL_NVLS_ENABLE=0."""
     load: Literal["sharded", "device", "host"] = "sharded"
     """How a checkpoint's weights come: sharded, in parts; device or host, every rank holds all that its tensor-parallel
     rank has beside its states."""
@@ -36,6 +38,8 @@ class EngineOptions(Frozen):
 class MegatronOptions(EngineOptions):
     """Megatron-LM: overlaps, padding of the vocabulary, communication-overlapped GEMMs."""
 
+    nvlink_sharp: bool = False
+    """NeMo's and Megatron-Bridge's recipes set NCCL_NVLS_ENABLE=0 to save the memory of its buffers."""
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
     broadcast_params: bool = False
@@ -119,6 +123,9 @@ class TorchOptions(EngineOptions):
     offload_checkpoints: bool = False
     """Inputs of fully recomputed layers rest in the host's memory from forward to backward (DeepSpeed's
     cpu_checkpointing, offloaded checkpointing of fine-tuning libraries)."""
+    offload_streams: bool = False
+    """Copies of activations that a strategy moves to the host run beside compute, as torchtune's OffloadActivations
+    does it; otherwise they wait (torch.autograd.graph.save_on_cpu, offload_wrapper, cpu_checkpointing)."""
     optimizer_impl: Literal["auto", "fused", "foreach", "loop", "in_backward"] = "auto"
     """foreach makes one more copy of its shard in the step, fused and loop do not; in_backward steps every parameter as
     soon as its gradient is there, so that no gradients are kept, and takes one micro-batch a step; auto is the engine's

@@ -143,7 +143,7 @@ class Linear(Operator):
         if self.split == "column":
             found = (
                 Message(Phase.FORWARD, gather, Axis.TP, with_sp, overlap_class="tp_gemm"),
-                Message(Phase.INPUT_GRADIENT, scatter, Axis.TP, with_sp, overlap_class="tp_gemm"),
+                Message(Phase.INPUT_GRADIENT, scatter, Axis.TP, with_sp, overlap_class="tp_wgrad"),
                 Message(Phase.WEIGHT_GRADIENT, gather, Axis.TP, with_sp, overlap_class="tp_wgrad_gather"),
                 Message(
                     Phase.INPUT_GRADIENT, Collective.ALL_REDUCE, Axis.TP, without, overlap_class="tp_wgrad"

@@ -118,10 +118,12 @@ class ProtocolFigures(Frozen):
 
 
 class InSwitchFigures(Frozen):
-    """All-reduce inside the switch: efficiency by architecture that can, and its latency over `latency_s`."""
+    """All-reduce inside the switch: efficiency by architecture that can, its latency over `latency_s`, and the seconds
+    until its pipeline is full."""
 
     efficiency: dict[Architecture, CurveFigure]
     hop: CurveFigure
+    fill_s: CurveFigure
 
 
 class CommunicationScale(Frozen):
@@ -137,6 +139,8 @@ class FabricFile(CurveFile):
     name: str
     full_mesh: bool = False
     ring_efficiency: CurveFigure
+    ring_efficiency_on: dict[Architecture, CurveFigure] = {}
+    """Where an architecture's devices reach another share of their links."""
     tree_ratio: CurveFigure
     all_to_all_efficiency: CurveFigure
     send_receive_efficiency: CurveFigure
@@ -149,6 +153,11 @@ class FabricFile(CurveFile):
     straggler_noise: CurveFigure
     compute_interference: CurveFigure
     scale: CommunicationScale
+
+    def ring_efficiency_of(self, architecture: str) -> float:
+        """Share of the links' rate that a ring of an architecture's devices reaches."""
+        own = {str(name): figure.value for name, figure in self.ring_efficiency_on.items()}
+        return own.get(architecture, self.ring_efficiency.value)
 
 
 def _figures(part: object) -> Iterator[CurveFigure]:
