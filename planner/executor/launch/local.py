@@ -77,7 +77,7 @@ def _config(order: RunOrder, run_dir: Path) -> Any:
         nproc_per_node=order.world_size,
         run_id=uuid.uuid4().hex,
         rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
+        rdzv_endpoint="127.0.0.1:0",  # the name need not be known, as in a bare container
         max_restarts=order.options.restarts,
         monitor_interval=MONITOR_S,
         local_addr="127.0.0.1",
