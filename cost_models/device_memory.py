@@ -14,6 +14,7 @@ import numpy as np
 from cost_models.chunk import Array
 from cost_models.engines import Engine
 from cost_models.mesh import MeshBatch
+from cost_models.roofline.generations import beside_bytes
 from cost_models.specs.device import DeviceSpec
 from cost_models.specs.job import Job
 from cost_models.specs.model import ModelSpec
@@ -132,10 +133,13 @@ def device_memory(engine: Engine, device: DeviceSpec, job: Job, meshes: MeshBatc
 def workspace_bytes(
     engine: Engine, device: DeviceSpec, model: ModelSpec, job: Job, meshes: MeshBatch
 ) -> Array:
-    """Bytes that a rank of every mesh allocates beside its tensors, whatever its layers."""
+    """Bytes that a rank of every mesh allocates beside its tensors, whatever its layers, with what `planner calibrate`
+    found in the cluster's own runs; never below none."""
     if device.architecture == "cpu":
-        return np.full(meshes.size, float(HOST_ALLOCATOR_BYTES))
-    return engine.constant_bytes(device.architecture, model, job, meshes)
+        constant = np.full(meshes.size, float(HOST_ALLOCATOR_BYTES))
+    else:
+        constant = engine.constant_bytes(device.architecture, model, job, meshes)
+    return np.maximum(constant + beside_bytes(device.name), 0.0)
 
 
 def verdict(oom_probability: float, max_oom_probability: float) -> str:

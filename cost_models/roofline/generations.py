@@ -87,6 +87,12 @@ def measured_factor(name: str) -> float:
     return _ratio(_generations().devices.get(name, DeviceFactors()).measured)
 
 
+def beside_bytes(name: str) -> float:
+    """Bytes that a cluster's own runs on a device allocated beside what was predicted; 0 for none."""
+    figure = _generations().devices.get(name, DeviceFactors()).beside_bytes
+    return figure.value if figure else 0.0
+
+
 def kernels_of(device: DeviceSpec) -> MeasuredKernels | None:
     """The measured kernels of a device; a host's for as many processes as share it."""
     profile = measured_profile(device.name)

@@ -1,10 +1,21 @@
 """Files of profiles/calibration/: factors of devices and software generations, and how far off predictions are."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from cost_models.specs.base import Frozen
 from cost_models.specs.curves import CurveFigure
-from cost_models.specs.device import Architecture
+from cost_models.specs.device import Architecture, FigureKind
+
+
+class ByteShift(Frozen):
+    """A number of bytes that may be negative."""
+
+    value: float = Field(allow_inf_nan=False)
+    unit: Literal["bytes"]
+    kind: FigureKind
+    source: str = Field(min_length=1)
 
 
 class DeviceFactors(Frozen):
@@ -14,6 +25,8 @@ class DeviceFactors(Frozen):
     attention: CurveFigure | None = None
     measured: CurveFigure | None = None
     """Rate of the kernels of the device's own profile in a step, over their rate alone."""
+    beside_bytes: ByteShift | None = None
+    """What runs on the device allocate beside what is predicted, as the runs of one cluster showed."""
 
 
 class GenerationFigures(Frozen):

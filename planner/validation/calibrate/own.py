@@ -1,4 +1,4 @@
-"""A user's own runs: few ratios over the constants at hand, written into a copy of the profiles if they help.
+"""A user's own runs: few constants over those at hand, written into a copy of the profiles if they help.
 
 A device's matrix products and attention, and all kernels of a software generation, each as it is now times a ratio that
 is expected to be 1; of a device with a profile of its own, all its kernels together. One run in five is not fitted to;
@@ -9,7 +9,6 @@ import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from pathlib import Path
 from statistics import fmean
 from typing import Final
@@ -18,11 +17,14 @@ from cost_models.errors import BadInput
 from cost_models.profiles import profiles_root
 from cost_models.roofline import Efficiency, Generation
 from cost_models.roofline.generations import (
+    beside_bytes,
     device_factors,
     load_generation,
     measured_factor,
     under_factors,
 )
+from planner.validation.calibrate.held_out import FEWEST, HELD_EVERY, SLACK, is_held
+from planner.validation.calibrate.own_memory import OwnMemory, calibrate_memory
 from planner.validation.calibrate.solve import robust_solve
 from planner.validation.calibrate.write import figure_line, replace_lines
 from planner.validation.mapping import Case
@@ -33,11 +35,7 @@ LOG_SIGMA: Final = 0.15
 
 ITERATIONS: Final = 3
 STEP: Final = 0.25
-FEWEST: Final = 3
-HELD_EVERY: Final = 5
-SLACK: Final = 0.002
-"""By how much the error of runs that were not fitted to may grow: the rounding of few runs."""
-
+BESIDE: Final = "beside_bytes"
 MEASURED: Final = "measured"
 """The field of a device's own profile."""
 
@@ -47,22 +45,30 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class OwnCalibration:
-    """Ratios over the constants at hand, and mean |log(predicted / measured)| before and after."""
+    """Ratios over the constants at hand, and mean |log(predicted / measured)| before and after; of memory apart."""
 
     ratios: Mapping[Key, float]
     fitted: int
     held: int
     errors: Mapping[str, float]
+    memory: OwnMemory | None = None
+
+    @property
+    def helps_steps(self) -> bool:
+        """Whether steps of runs that were not fitted to are predicted no worse."""
+        return self.errors["held_out_after"] <= self.errors["held_out_before"] + SLACK
 
     @property
     def helps(self) -> bool:
-        """Whether runs that were not fitted to are predicted no worse."""
-        return self.errors["held_out_after"] <= self.errors["held_out_before"] + SLACK
+        """Whether there is something to write: ratios of steps, bytes of memory, or both."""
+        return self.helps_steps or (self.memory is not None and self.memory.helps)
 
     def to_json(self) -> dict[str, object]:
         """The answer of `planner calibrate --json`."""
         return {
             "written": self.helps,
+            "steps_written": self.helps_steps,
+            "memory": self.memory.to_json() if self.memory else None,
             "fitted_runs": self.fitted,
             "held_out_runs": self.held,
             "errors": dict(self.errors),
@@ -80,7 +86,7 @@ def calibrate_own(outcomes: Sequence[Outcome]) -> OwnCalibration:
         raise BadInput(
             f"{len(cases)} of {len(outcomes)} runs have a step time and all their knobs stated; give {FEWEST} or more"
         )
-    held = [case for case in cases if _is_held(case)] if len(cases) >= HELD_EVERY else []
+    held = [case for case in cases if is_held(case.run.id)] if len(cases) >= HELD_EVERY else []
     kept = [case for case in cases if case not in held] or cases
     keys = sorted({key for case in kept for key in _touched(case)})
     x = _fit(kept, keys)
@@ -91,22 +97,35 @@ def calibrate_own(outcomes: Sequence[Outcome]) -> OwnCalibration:
         "held_out_before": _mean_error(held or kept, {}),
         "held_out_after": _mean_error(held or kept, ratios),
     }
-    return OwnCalibration(ratios, len(kept), len(held), errors)
+    return OwnCalibration(ratios, len(kept), len(held), errors, calibrate_memory(outcomes))
 
 
 def write_own(found: OwnCalibration, folder: Path, runs: Sequence[Path]) -> Path:
-    """A copy of the profiles with the ratios in it; raises BadInput where the folder exists."""
+    """A copy of the profiles with what helps in it; raises BadInput where the folder exists."""
     if folder.exists():
         raise BadInput(f"{folder} exists; name a folder that does not, or remove it")
     shutil.copytree(profiles_root(), folder)
     names = ", ".join(path.name for path in runs)[:200].replace('"', "'").replace("\\", "/")
-    source = f"planner calibrate: {found.fitted} runs of {names}"
-    sections: dict[str, dict[str, str]] = {}
-    for (kind, name, field), ratio in found.ratios.items():
-        value = ratio * _now(kind, name, field)
-        sections.setdefault(f"{kind}.{name}", {})[field] = figure_line(field, value, "ratio", source)
-    replace_lines(folder / "calibration" / "generations.toml", sections)
+    replace_lines(folder / "calibration" / "generations.toml", _sections(found, names))
     return folder
+
+
+def _sections(found: OwnCalibration, names: str) -> dict[str, dict[str, str]]:
+    """Lines of generations.toml by section."""
+    sections: dict[str, dict[str, str]] = {}
+
+    def put(section: str, field: str, value: float, unit: str, runs: int) -> None:
+        line = figure_line(field, value, unit, f"planner calibrate: {runs} runs of {names}")
+        sections.setdefault(section, {})[field] = line
+
+    if found.helps_steps:
+        for (kind, name, field), ratio in found.ratios.items():
+            put(f"{kind}.{name}", field, ratio * _now(kind, name, field), "ratio", found.fitted)
+    memory = found.memory
+    if memory is not None and memory.helps:
+        for name, shift in memory.shifts_bytes.items():
+            put(f"devices.{name}", BESIDE, shift + beside_bytes(name), "bytes", memory.fitted)
+    return sections
 
 
 def _fit(cases: Sequence[Case], keys: Sequence[Key]) -> list[float]:
@@ -167,8 +186,3 @@ def _now(kind: str, name: str, field: str) -> float:
     if field == MEASURED:
         return measured_factor(name)
     return device_factors(name)[("matmul", "attention").index(field)]
-
-
-def _is_held(case: Case) -> bool:
-    """One run in five by a hash of its name, the same every time."""
-    return blake2b(case.run.id.encode(), digest_size=4).digest()[0] % HELD_EVERY == 0
