@@ -11,7 +11,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from cost_models.fine_tuning import without_adapters
 from cost_models.specs.job import Optimizer
+from planner.executor.adapters.attach import attach
 from planner.executor.data import Batch, Sampler, open_source
 from planner.executor.data_parallel.records import describe
 from planner.executor.model.build import build_chunk, whole
@@ -25,7 +27,7 @@ from planner.executor.optimizers.settings import OptimizerSettings
 from planner.executor.optimizers.target import MatrixFunction, Target
 from planner.executor.positions import token_parts
 from planner.executor.request import RunOrder
-from planner.executor.step import balance_of
+from planner.executor.step import adapters_of, balance_of
 
 SEEDS: Final = 8
 """Seeds that are tried until no token's choice of experts is close to another one."""
@@ -64,13 +66,16 @@ class Reference:
         )
         self.order = order
         model = order.situation.model
-        self._module = build_chunk(model, whole(model), options)
+        base = without_adapters(model)
+        self._module = build_chunk(base, whole(base), options)
+        attach(self._module, model, options, adapters_of(order))
         self.routers = routers_of(self._module)
         for router in self.routers.values():
             router.watched = True
         # A shared parameter under each of its names: a pipeline's later stage knows its copy by the later one.
-        self._parameters = dict(self._module.named_parameters(remove_duplicate=False))
-        self.first_names = {name for name, _ in self._module.named_parameters()}
+        named = self._module.named_parameters(remove_duplicate=False)
+        self._parameters = {name: parameter for name, parameter in named if parameter.requires_grad}
+        self.first_names = {name for name, p in self._module.named_parameters() if p.requires_grad}
         records, parameters = describe([self._module])
         targets = [
             Target(parameter, WholeMatrix() if is_muon and record.is_matrix else None)

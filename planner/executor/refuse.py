@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from cost_models.errors import IllegalStrategy, Violation
+from cost_models.fine_tuning import without_adapters
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.job import Precision
 from cost_models.specs.pools import SHARED
@@ -146,15 +147,29 @@ def _options(order: RunOrder) -> list[Violation]:
             nearest = tuple(f"--set engine.{key}={_text(each)}" for each in honoured)
             found.append(Violation(f"run_{key}", detail, nearest))
     job = order.situation.job
-    if job.options.trainable != "all":
-        detail = (
-            f"job.trainable={job.options.trainable:.80} is not run by this executor, which trains everything"
-        )
-        found.append(Violation("run_trainable", detail, ("--set job.trainable=all",)))
+    found += _trainable(order)
     if job.options.kind not in KINDS:
         detail = f"job.kind={job.options.kind} needs a second model, which is not run yet by this executor"
         found.append(Violation("run_kind", detail, tuple(f"--set job.kind={kind}" for kind in KINDS)))
     return found
+
+
+def _trainable(order: RunOrder) -> list[Violation]:
+    trainable, options = order.situation.job.trainable, order.options
+    nearest = f"--set job.trainable=lora:r={trainable.rank}"
+    if trainable.kind == "qlora":
+        detail = "job.trainable=qlora needs weights of 4 bits, which this executor does not make"
+        return [Violation("run_trainable", detail, (nearest,))]
+    if trainable.kind != "all" and options.factory:
+        detail = (
+            f"job.trainable={trainable.kind} is not applied to a factory's model, which freezes its own parts"
+        )
+        return [Violation("run_trainable", detail, ("--set job.trainable=all",))]
+    asked = [name for name in ("adapters", "adapters_from", "lora_alpha") if getattr(options, name)]
+    if asked and trainable.kind != "lora":
+        detail = f"{asked[0]} is of LoRA adapters, and the job trains {trainable.kind}"
+        return [Violation("run_adapters", detail, ("--set job.trainable=lora:r=16",))]
+    return []
 
 
 def _operators(order: RunOrder) -> list[Violation]:
@@ -162,7 +177,8 @@ def _operators(order: RunOrder) -> list[Violation]:
         return []
     from planner.executor.model.support import unsupported_operators
 
-    unknown = unsupported_operators(order.situation.model, predictions=order.predictions > 0)
+    model = without_adapters(order.situation.model)
+    unknown = unsupported_operators(model, predictions=order.predictions > 0)
     if not unknown:
         return []
     detail = f"{order.situation.model.name} has operators that cannot be built yet: {', '.join(unknown)}"

@@ -16,6 +16,8 @@ from planner.executor.launch.job import Launcher, LaunchJob, job_name, nodes_of
 from planner.executor.launch.script import SCRIPT, write_script
 from planner.executor.refuse import check_run
 from planner.executor.request import SYNTHETIC, RunOptions, RunOrder
+from planner.executor.run import check_adapter_folders
+from planner.executor.weights.checks import check_weights
 from planner.situation import Situation
 
 MAX_COMMENT: Final = 200
@@ -37,6 +39,8 @@ def prepare(order: RunOrder, remote: Remote, folder: Path) -> LaunchJob:
     order = replace(order, options=placed_options(order.options, remote.launcher))
     if remote.launcher.shares_files:
         check_checkpoints(order)
+        check_weights(order)
+        check_adapter_folders(order)
     num_nodes, each = nodes_of(order.situation.cluster, remote.per_node)
     write_script(order, folder, each)
     return LaunchJob(
@@ -56,7 +60,16 @@ def placed_options(options: RunOptions, launcher: Launcher) -> RunOptions:
     """Options whose paths hold where the job runs: from here on shared files, else in the job's own folder."""
     base = Path.cwd() if launcher.shares_files else Path(launcher.run_dir)
     changes: dict[str, object] = {}
-    for key in ("checkpoint", "resume", "tokenizer", "data"):
+    for key in (
+        "checkpoint",
+        "resume",
+        "tokenizer",
+        "data",
+        "weights",
+        "save_weights",
+        "adapters",
+        "adapters_from",
+    ):
         stated = getattr(options, key)
         if stated and not _is_word(key, stated):
             changes[key] = str(base / stated)

@@ -136,6 +136,8 @@ class RunReport:
             "restarts": self._told("restarted"),
             "resumed": next(iter(self._told("resumed")[-1:]), None),
             "checkpoints": self._told("checkpoint"),
+            "weights": next(iter(self._told("weights")[-1:]), None),
+            "saved": next(iter(self._told("saved")[-1:]), None),
             "measured": self._measured() if self.steps else None,
             "predicted": self._predicted(),
             "ratio": self._ratio() if self.steps else None,

@@ -54,6 +54,14 @@ class RunOptions(Frozen):
     """Share of the mean loss of trained multi-token-prediction layers in the loss (DeepSeek-V3 2024, section 4.2)."""
     moe_bias_rate: Rate = 0.0
     """Change a step of the correction that balances routers which have one (DeepSeek-V3: 0.001); 0: none."""
+    lora_alpha: Positive | None = None
+    """What adapters add is multiplied by alpha / rank; None: by 1."""
+    lora_init: Annotated[StrictStr, Field(pattern="^(zero|random)$")] = "zero"
+    """B of an adapter begins at zero; random ones are for comparisons, where no gradient should be zero."""
+    adapters: Annotated[StrictStr, Field(max_length=4096)] = ""
+    """Folder that the adapters are written into after the last step, as the peft library does."""
+    adapters_from: Annotated[StrictStr, Field(max_length=4096)] = ""
+    """Folder of adapters, as the peft library writes them, to begin with."""
     dropout: StrictBool | None = None
     """None: as the plan's engine.dropout says."""
     verify: StrictBool = False
@@ -70,6 +78,15 @@ class RunOptions(Frozen):
     """Newest checkpoints that are kept; 0: all."""
     resume: Annotated[StrictStr, Field(max_length=4096)] = ""
     """A checkpoint or a folder of them to go on from; `auto`: the last good one of `checkpoint`, if there is one."""
+    weights: Annotated[StrictStr, Field(max_length=4096)] = ""
+    """A Hugging Face folder (config.json, safetensors files) that a fresh start takes its weights from; with a config
+    alone they come from the seed."""
+    save_weights: Annotated[StrictStr, Field(max_length=4096)] = ""
+    """Folder that the weights are written into after the last step, as transformers reads them."""
+    save_dtype: Annotated[StrictStr, Field(pattern="^(|fp32|bf16|fp16)$")] = ""
+    """Element type of what is written; empty: the one that the config states."""
+    save_shard_bytes: Annotated[StrictInt, Field(ge=1)] = 5_000_000_000
+    """Most bytes of one file that is written; a larger tensor has one alone."""
     epochs: Annotated[StrictInt, Field(ge=1, le=MAX_STEPS)] | None = None
     """How often the data may be gone through; None: as often as the steps need it."""
 

@@ -14,10 +14,11 @@ from planner.evaluation import evaluate
 from planner.executor import failures, progress
 from planner.executor.checkpoint.checks import check_checkpoints
 from planner.executor.events import EVENTS_FILE, Event, EventReader
-from planner.executor.refuse import check_run
+from planner.executor.refuse import check_run, has_torch
 from planner.executor.report import RunReport, step_of_event
 from planner.executor.request import RunOptions, RunOrder, order_of_plan
 from planner.executor.verification import COMPARABLE, Verification, verification_of_event
+from planner.executor.weights.checks import check_weights
 from planner.plan_file import PlanFile
 
 OnEvent = Callable[[Event], None]
@@ -26,7 +27,7 @@ Start = Callable[[RunOrder, Path], None]
 
 FOLDER_PREFIX: Final = "planner-run-"
 ORDER_FILE: Final = "order.json"
-TOLD: Final = ("restarted", "resumed", "checkpoint")
+TOLD: Final = ("restarted", "resumed", "checkpoint", "weights", "saved")
 SUBMITTED_FILE: Final = "job.json"
 """Left in a run's folder by a launcher beyond this machine."""
 
@@ -68,11 +69,21 @@ def _launch(order: RunOrder, on_event: OnEvent | None, start: Start | None) -> S
     if start is None:
         check_run(order)
         check_checkpoints(order)
+        check_weights(order)
+        check_adapter_folders(order)
     with _run_folder(order.options.log_dir) as folder, EventReader(folder, on_event) as reader:
         begin(order, folder)
     if not any(event["event"] in ("end", "verified") for event in reader.events):
         raise RunFailed(0, 0, "the workers ended without a report")
     return reader.events
+
+
+def check_adapter_folders(order: RunOrder) -> None:
+    """Raise BadInput for folders of adapters that cannot be used, where torch is here to read them."""
+    if has_torch() and (order.options.adapters or order.options.adapters_from):
+        from planner.executor.adapters.files import check_adapters
+
+        check_adapters(order)
 
 
 def _start_here(order: RunOrder, folder: Path) -> None:

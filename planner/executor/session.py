@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
+from planner.executor.adapters.files import load_adapters, save_adapters
 from planner.executor.blame import failure_before
 from planner.executor.checkpoint.reader import Resumed, resume
 from planner.executor.checkpoint.writer import CheckpointWriter, Written
@@ -26,6 +27,8 @@ from planner.executor.step import Trainer
 from planner.executor.timeouts import set_timeouts, start_timeout_s, step_timeout_s
 from planner.executor.training import Training
 from planner.executor.verify import compare_with_one_process
+from planner.executor.weights.loading import load_weights
+from planner.executor.weights.saving import save_weights
 from planner.executor.worker import LAUNCHER_PID, attempt
 
 
@@ -40,12 +43,25 @@ def train(order: RunOrder, run_dir: Path, progress: Progress) -> None:
         trainer.on_phase = progress.enter
         progress.enter("resume")
         resumed = resume(order, trainer, attempt())
+        loaded = None
+        if not resumed.path:
+            progress.enter("weights")
+            loaded = load_weights(order, trainer)
+            load_adapters(order, trainer)
         set_timeouts(timeout_s)
         tell_beginning(writer, run_dir, resumed)
+        if loaded is not None:
+            tell(writer, loaded.to_event() | {"attempt": attempt()})
         keeper = keeper_of(order, trainer, writer)
         training = Training(order, trainer, keeper, meter, progress, partial(tell, writer))
         with Profiler(order, run_dir) as profiler:
             training.run(resumed.step, profiler)
+        if order.options.save_weights:
+            progress.enter("weights")
+            tell(writer, save_weights(order, trainer).to_event() | {"attempt": attempt()})
+        if order.options.adapters:
+            progress.enter("weights")
+            save_adapters(order, trainer)
         progress.enter("end")
         tell(
             writer,

@@ -13,8 +13,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from cost_models.fine_tuning import without_adapters
 from cost_models.schedule.placement import stage_of
 from cost_models.specs.strategy import Strategy
+from planner.executor.adapters.attach import attach
+from planner.executor.adapters.pairs import AdapterOptions
 from planner.executor.data import Batch, Sampler, Source, open_source
 from planner.executor.data_parallel.base import DataParallel, DataParallelSettings
 from planner.executor.data_parallel.wrap import wrap
@@ -26,13 +29,14 @@ from planner.executor.model.chunk import ChunkModule
 from planner.executor.model.context_parallel import ContextParallel
 from planner.executor.model.expert_parallel import Balance, ExpertParallel
 from planner.executor.model.operators.routing import even_out, routers_of
-from planner.executor.model.options import BuildOptions, ChunkCut
+from planner.executor.model.options import DRAWN, GIVEN, PROMISED, BuildOptions, ChunkCut
 from planner.executor.model.prediction import with_predictions
 from planner.executor.model.tensor_parallel import TensorParallel
 from planner.executor.optimizers.settings import OptimizerSettings
 from planner.executor.pipeline.runner import Runner, build_runner
 from planner.executor.precision import apply_matmul_precision
 from planner.executor.request import RunOrder
+from planner.executor.weights.stored import has_weights
 
 NO_BATCH: Final = -(2**40)
 """Stands for the valid targets of a rank whose data is exhausted: more than all others have."""
@@ -193,7 +197,7 @@ class Trainer:
 
 def build_chunks(order: RunOrder, meshes: Meshes, device: torch.device) -> list[ChunkModule | FactoryChunk]:
     """The chunks that this rank holds, in the order of its schedule's chunk numbers."""
-    strategy, model = order.strategy, order.situation.model
+    strategy, model = order.strategy, without_adapters(order.situation.model)
     tp_mesh = meshes.tp if strategy.tp > 1 else None
     tp = TensorParallel(tp_mesh, strategy.tp, meshes.at.tp, strategy.sp)
     experts = _expert_parallel(order, meshes)
@@ -217,13 +221,31 @@ def build_chunks(order: RunOrder, meshes: Meshes, device: torch.device) -> list[
             experts=experts,
             train_mtp=order.predictions > 0,
             mtp_weight=order.options.mtp_weight,
+            values=values_of(order),
         )
         if order.options.factory:
             stages = len(strategy.stages)
             chunks.append(build_factory_chunk(order.options.factory, stage, stages, options))
         else:
-            chunks.append(build_chunk(model, cut_of_stage(strategy.stages, stage), options))
+            built = build_chunk(model, cut_of_stage(strategy.stages, stage), options)
+            chunks.append(built)
+            attach(built, order.situation.model, replace(options, values=DRAWN), adapters_of(order))
     return chunks
+
+
+def values_of(order: RunOrder) -> str:
+    """Where the first values of the model's own parameters come from: where files give them, none are drawn, and what
+    is sharded is made sharded."""
+    if not has_weights(order.options.weights):
+        return DRAWN
+    return PROMISED if order.strategy.zero >= 2 and order.strategy.offload == "none" else GIVEN
+
+
+def adapters_of(order: RunOrder) -> AdapterOptions:
+    """How the job's adapters are made; those of a comparison begin with both matrices drawn."""
+    trainable, alpha = order.situation.job.trainable, order.options.lora_alpha
+    scale = 1.0 if alpha is None else alpha / max(trainable.rank, 1)
+    return AdapterOptions(trainable.targets, scale, zero=order.options.lora_init == "zero")
 
 
 def _context_parallel(strategy: Strategy, meshes: Meshes) -> ContextParallel:

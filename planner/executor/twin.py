@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from cost_models.errors import BadInput
+from cost_models.fine_tuning import without_adapters
 from cost_models.specs.job import JobRequest, Precision
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.recompute import Recompute
@@ -26,7 +27,7 @@ def twin_of(order: RunOrder) -> RunOrder:
         raise BadInput(
             f"a factory's model ({order.options.factory:.80}) has no small twin; verify the plan without --factory"
         )
-    strategy, model = order.strategy, order.situation.model
+    strategy, model = order.strategy, without_adapters(order.situation.model)
     blocks, stages = kept_blocks(model, strategy.stages)
     seq_len = _positions(strategy)
     to = Shrinkage(
@@ -48,6 +49,7 @@ def twin_of(order: RunOrder) -> RunOrder:
     laid_out = replace(strategy, stages=stages, mbs=mbs, recompute=_recompute(strategy, stages))
     options = order.options.model_copy(
         update={"data": SYNTHETIC, "tokenizer": "", "dropout": False, "first_sample": 0, "verify": True}
+        | {"weights": "", "save_weights": ""}
     )
     return RunOrder(situation, laid_out, options)
 

@@ -38,6 +38,7 @@ class RankState:
     def __init__(self, data_parallel: DataParallel) -> None:
         self._data_parallel = data_parallel
         self._held = data_parallel.held()
+        self._frozen = data_parallel.frozen()
         # Many parameters may lie in one tensor of the optimizer, whose states are then taken once.
         self._states: dict[nn.Parameter, list[StateTensor]] = {}
         for held in self._held:
@@ -46,6 +47,8 @@ class RankState:
 
     def pieces(self) -> Iterator[Piece]:
         """Parameters, states and buffers; not the random number states, which another layout does not have."""
+        for held in self._frozen:
+            yield from boxes_of_held(f"{MODEL}/{key_of(held.record)}", held, held.values)
         for held in self._held:
             key = key_of(held.record)
             yield from boxes_of_held(f"{MODEL}/{key}", held, held.values)

@@ -24,6 +24,7 @@ from planner.executor.data_parallel.records import ParameterRecord, local_of, un
 from planner.executor.data_parallel.ties import counted_here, sum_copies
 from planner.executor.data_parallel.units import units_of
 from planner.executor.mesh import Meshes
+from planner.executor.model.parameters import give_storage
 from planner.executor.offload import HostCopies, offloads_optimizer, sharding_policy
 from planner.executor.optimizers.build import build_optimizer
 from planner.executor.optimizers.schedule import build_schedule
@@ -44,9 +45,13 @@ class FullySharded(DataParallel):
         offload: str,
     ) -> None:
         super().__init__(chunks, meshes)
+        for parameter in self._frozen:
+            if parameter.is_floating_point():
+                parameter.data = parameter.data.to(compute_dtype(settings.precision))
         for chunk in self.modules:
             _shard(chunk, meshes, settings, reshard=reshard, offload=offload)
         self._parameters = _by_record(self.modules, self.records)
+        self._frozen = _by_record(self.modules, self._frozen_records)
         self._sharded = [_sharded(record, meshes) for record in self.records]
         self._counts = [counted_here(record, self.ties, meshes) for record in self.records]
         self._views = [nn.Parameter(local_of(parameter)) for parameter in self._parameters]
@@ -124,11 +129,25 @@ class FullySharded(DataParallel):
             target, sharded = self._updated[index], self._sharded[index]
             if self._host is None:
                 target.data = local_of(parameter)
+            writes = self._counts[index] and self._is_my_turn(index, record)
             part, first = _piece(part_of(record, self.meshes), sharded)
-            replicas = 1 if self._stands_apart(record) else self.meshes.root["replicate"].size()
-            writes = self._counts[index] and is_my_turn(index, replicas, self.meshes.at.replicate % replicas)
             held.append(Held(record, part, target, 0, first, target.numel(), True, writes))
         return held
+
+    def frozen(self) -> list[Held]:
+        """The local rows of what nobody updates."""
+        held = []
+        for index, (record, parameter) in enumerate(zip(self._frozen_records, self._frozen, strict=True)):
+            own = nn.Parameter(local_of(parameter), requires_grad=False)
+            writes = counted_here(record, self._frozen_ties, self.meshes) and self._is_my_turn(index, record)
+            part, first = _piece(part_of(record, self.meshes), _sharded(record, self.meshes))
+            held.append(Held(record, part, own, 0, first, own.numel(), False, writes))
+        return held
+
+    def _is_my_turn(self, index: int, record: ParameterRecord) -> bool:
+        """Whether this of several replicas with the same shards writes the parameter."""
+        replicas = 1 if self._stands_apart(record) else self.meshes.root["replicate"].size()
+        return is_my_turn(index, replicas, self.meshes.at.replicate % replicas)
 
     @torch.no_grad()
     def publish(self) -> None:
@@ -206,6 +225,7 @@ def _shard(
             shard(experts, expert=True)
     for unit in [*units, [chunk]]:
         shard(unit, expert=False)
+    give_storage(chunk, meshes.device_type)
     for part in chunk.modules():
         if isinstance(part, FSDPModule):
             # Gloo has no reduction that divides, so the factor 1 needs plain sums asked for too.

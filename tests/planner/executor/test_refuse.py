@@ -92,9 +92,12 @@ def test_no_option_is_listed_that_no_engine_has() -> None:
     assert {*HONOURED_OPTIONS, *OTHER_OPTIONS} <= fields
 
 
-def test_what_is_trained_otherwise_is_refused() -> None:
-    order = tiny_order(job={"options": {"job.trainable": "lora:r=8"}})
-    assert [found.rule for found in run_violations(order, 0)].count("run_trainable") == 1
+def test_adapters_are_run_and_what_is_trained_otherwise_is_refused() -> None:
+    adapted, quantised = ({"options": {"job.trainable": f"{kind}:r=8"}} for kind in ("lora", "qlora"))
+    assert rules(job=adapted) == rules(job=adapted, lora_alpha=16.0, adapters="out") == set()
+    assert rules(job=quantised) == {"run_trainable"}
+    assert rules(adapters="out") == rules(lora_alpha=16.0) == {"run_adapters"}
+    assert rules(job=adapted, factory="tests.planner.executor.factories:plain") >= {"run_trainable"}
 
 
 @pytest.mark.parametrize("kind", ["ring", "allgather", "ulysses"])
