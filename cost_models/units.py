@@ -26,11 +26,19 @@ def format_bytes(num_bytes: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Seconds as text for people (`12.3 ms`, `4.56 s`)."""
+    """Seconds as text for people, three digits (`12.3 ms`, `4.50 s`)."""
+    rounded = abs(float(f"{seconds:.3g}"))
+    if rounded >= 1000:
+        return f"{seconds:,.1f} s"
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if abs(seconds) >= size:
-            return f"{seconds / size:,.3g} {unit}" if seconds < 1000 else f"{seconds:,.1f} s"
-    return f"{seconds * 1e9:,.3g} ns"
+        if rounded >= size:
+            return f"{_three(seconds / size)} {unit}"
+    return f"{_three(seconds * 1e9)} ns" if rounded else "0 s"
+
+
+def _three(value: float) -> str:
+    """Three significant digits, zeros at the end included."""
+    return f"{value:#.3g}".rstrip(".")
 
 
 def format_count(count: float) -> str:

@@ -4,6 +4,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from rich.console import Console
@@ -68,3 +69,9 @@ def plain(text: object) -> str:
 def _writes_blocks() -> bool:
     encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "")
     return encoding.startswith("utf")
+
+
+def show_report(console: Console, report: Path | None) -> None:
+    """Where the report stands, if one was written."""
+    if report is not None:
+        console.print(f"[dim]report:[/dim] {plain(report)}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
@@ -13,7 +14,7 @@ from planner.explain import Contrast, Difference, Explanation
 from planner.explain.binding import StageBinding
 from planner.explain.differences import signed_bytes, signed_seconds
 from planner.explain.facts import LayoutFacts, layout_facts
-from planner.render.console import bar, make_console, plain, print_table, table
+from planner.render.console import bar, make_console, plain, print_table, show_report, table
 from planner.render.prediction import VERDICT_STYLES, show_situation
 from planner.situation import Situation
 
@@ -28,8 +29,8 @@ VERDICT_WORDS: Final = {
 }
 
 
-def show_explanation(situation: Situation, found: Explanation) -> None:
-    """`planner explain` for people."""
+def show_explanation(situation: Situation, found: Explanation, report: Path | None = None) -> None:
+    """`planner explain` for people; `report` is the report that was written, if any."""
     console = make_console()
     show_situation(console, situation)
     console.print(f"{plain(found.plan.strategy.mesh_text())}, step {format_seconds(found.plan.step_s)}")
@@ -49,12 +50,18 @@ def show_explanation(situation: Situation, found: Explanation) -> None:
             plain(change.why or change.how),
         )
     print_table(console, made, "What better hardware would buy")
+    show_report(console, report)
 
 
-def show_contrast(situation: Situation, contrast: Contrast) -> None:
+def show_contrast(situation: Situation, contrast: Contrast, report: Path | None = None) -> None:
     """`planner explain --against` for people."""
     console = make_console()
     show_situation(console, situation)
+    _show_contrast(console, situation, contrast)
+    show_report(console, report)
+
+
+def _show_contrast(console: Console, situation: Situation, contrast: Contrast) -> None:
     console.print(f"{VERDICT_WORDS[contrast.verdict]}: {plain(contrast.asked)}")
     if contrast.verdict != "illegal":
         console.print(plain(contrast.sentence()))
@@ -85,7 +92,7 @@ def show_unsolved(result: Mapping[str, Any]) -> None:
         print_table(console, made)
 
 
-def show_comparison(found: Comparison, names: tuple[str, str]) -> None:
+def show_comparison(found: Comparison, names: tuple[str, str], report: Path | None = None) -> None:
     """`planner compare` for people."""
     console = make_console()
     show_situation(console, found.first.situation)
@@ -101,6 +108,7 @@ def show_comparison(found: Comparison, names: tuple[str, str]) -> None:
     _show_facts(console, dict(zip(titles, (found.first.facts, found.second.facts), strict=True)))
     _show_seconds(console, both, found.difference, titles)
     _show_memory(console, both, found.difference, titles)
+    show_report(console, report)
 
 
 def _show_facts(console: Console, facts: Mapping[str, LayoutFacts]) -> None:
@@ -108,11 +116,13 @@ def _show_facts(console: Console, facts: Mapping[str, LayoutFacts]) -> None:
     rows: dict[str, Callable[[LayoutFacts], str]] = {
         "micro-batches": lambda f: f"{f.micro_batches:,}",
         "bubble (p - 1) / (v m)": lambda f: f"{f.bubble:.1%}",
-        "in flight on stage 0": lambda f: f"{f.in_flight:.3g} micro-batches",
+        "in flight on stage 0": lambda f: (
+            f"{f.in_flight:.3g} micro-batch" + ("" if f.in_flight == 1 else "es")
+        ),
         "layers per stage": lambda f: f.layers_per_stage,
-        "tokens of a product": lambda f: f"{f.tokens:,}",
-        "ranks that share states": lambda f: f"{f.gradient_shards:,}",
-        "rows of the vocabulary": lambda f: f"{f.vocabulary_rows:,}",
+        "tokens of a matrix product": lambda f: f"{f.tokens:,}",
+        "ranks that share the states": lambda f: f"{f.gradient_shards:,}",
+        "vocabulary, padded": lambda f: f"{f.vocabulary_rows:,}",
         "slowest link of each axis": lambda f: ", ".join(f"{axis} {tier}" for axis, tier in f.links.items()),
     }
     for name, value in rows.items():
@@ -122,7 +132,14 @@ def _show_facts(console: Console, facts: Mapping[str, LayoutFacts]) -> None:
 
 def _show_stages(console: Console, stages: Sequence[StageBinding]) -> None:
     made = table(
-        "stage", "busy", "slack", "time follows", "memory", "room", "a block", right=("busy", "slack", "room")
+        "stage",
+        "busy",
+        "slack",
+        "time follows",
+        "memory",
+        "free",
+        "a layer takes",
+        right=("busy", "slack", "free", "a layer takes"),
     )
     rows = list(_equal(stages))
     for first, last, stage in rows[:MAX_STAGE_ROWS]:

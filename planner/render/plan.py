@@ -9,7 +9,7 @@ from rich.table import Table
 
 from cost_models.units import format_bytes, format_seconds
 from planner.answers import Certificate, PlanResult, Prediction
-from planner.render.console import make_console, plain, print_table, table
+from planner.render.console import make_console, plain, print_table, show_report, table
 from planner.render.objective import show_front, show_proof, show_run
 from planner.render.prediction import VERDICT_STYLES, show_prediction, show_situation
 from planner.situation import Situation, changed
@@ -30,7 +30,7 @@ def show_evaluation(situation: Situation, prediction: Prediction, report: Path |
     console = make_console()
     show_situation(console, situation)
     show_prediction(console, prediction)
-    _show_report(console, report)
+    show_report(console, report)
 
 
 def show_plan(
@@ -56,7 +56,7 @@ def show_plan(
     _show_relaxations(console, result)
     print_table(console, _certificate(result.certificate), "Certificate")
     _show_next(console, result, written)
-    _show_report(console, report)
+    show_report(console, report)
 
 
 def differences(best: Prediction, other: Prediction) -> str:
@@ -139,11 +139,6 @@ def _show_next(console: Console, result: PlanResult, written: Path | None) -> No
         console.print("[dim]next:[/dim] repeat with -o plan.json, then planner check plan.json")
         return
     console.print(f"[dim]next:[/dim] planner explain {plain(written)}, then planner check {plain(written)}")
-
-
-def _show_report(console: Console, report: Path | None) -> None:
-    if report is not None:
-        console.print(f"[dim]report:[/dim] {plain(report)}")
 
 
 def _short(value: object) -> str:

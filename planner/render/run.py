@@ -71,6 +71,17 @@ def _show_past(console: Console, values: Mapping[str, Any]) -> None:
         console.print(f"restarted after rank {restart['rank']} ended ({where}): {plain(restart['message'])}")
     if kept:
         console.print(f"last checkpoint: {plain(kept[-1]['path'])}")
+    loaded, saved = values["weights"], values["saved"]
+    if loaded:
+        most = format_bytes(max(loaded["read_bytes"]))
+        console.print(
+            f"weights of {plain(loaded['path'])}: {format_bytes(loaded['bytes'])}, a rank read up to {most}"
+        )
+    if saved:
+        size = format_bytes(saved["bytes"])
+        console.print(
+            f"weights written to {plain(saved['path'])}: {size} of {saved['dtype']} in {saved['files']} files"
+        )
 
 
 def _show_stages(console: Console, stages: list[Mapping[str, Any]]) -> None:

@@ -6,9 +6,10 @@ from typing import Final
 from cost_models.units import format_bytes, format_seconds
 from planner.answers import BREAKDOWN_CAUSES, PlanResult, Prediction
 from planner.report.content import Reported
+from planner.report.markdown_reason import reason_lines
+from planner.report.text import bar, plain
 from planner.report.views import question_of
 
-BAR: Final = 20
 MAX_STAGES: Final = 32
 VERDICTS: Final = {"fits": "✅ fits", "at_risk": "⚠️ at risk", "does_not_fit": "❌ does not fit"}
 
@@ -18,8 +19,12 @@ def markdown_report(reported: Reported) -> str:
     lines = list(_head(reported))
     if reported.prediction is not None:
         lines += [*_figures(reported.prediction), *_memory(reported.prediction), *_time(reported.prediction)]
+    if reported.why is not None:
+        lines += [*reason_lines(reported.why, reported.names)]
+    if reported.why is None or reported.why.kind == "explanation":
+        lines += [*_alternatives(reported)]
     if reported.result is not None:
-        lines += [*_alternatives(reported), *_relaxations(reported.result), *_proof(reported.result)]
+        lines += [*_relaxations(reported.result), *_proof(reported.result)]
     return "\n".join(lines) + "\n"
 
 
@@ -27,12 +32,12 @@ def _head(reported: Reported) -> Iterator[str]:
     asked = question_of(reported.situation)
     length = f"sequences of {asked['seq_len']:,}, " if asked["seq_len"] else ""
     what = "" if asked["seq_len"] else " samples"
-    yield f"## {_plain(asked['model'])} on {asked['devices']:,} x {_plain(asked['device'])}"
+    yield f"## {plain(asked['model'])} on {asked['devices']:,} x {plain(asked['device'])}"
     yield ""
-    yield f"{length}{asked['global_batch']:,}{what} a step, {asked['precision']}, {_plain(asked['engine'])}"
+    yield f"{length}{asked['global_batch']:,}{what} a step, {asked['precision']}, {plain(asked['engine'])}"
     yield ""
     if reported.result is not None and reported.result.best is None:
-        yield f"**{reported.result.status}** {_plain(reported.result.reason)}"
+        yield f"**{reported.result.status}** {plain(reported.result.reason)}"
         yield ""
 
 
@@ -55,7 +60,7 @@ def _figures(found: Prediction) -> Iterator[str]:
         f"| {VERDICTS[found.verdict]} | {found.oom_probability:.1%} |"
     )
     yield ""
-    yield from (f"> {_plain(warning)}  " for warning in found.warnings)
+    yield from (f"> {plain(warning)}  " for warning in found.warnings)
 
 
 def _memory(found: Prediction) -> Iterator[str]:
@@ -69,7 +74,7 @@ def _memory(found: Prediction) -> Iterator[str]:
         parts = " | ".join(format_bytes(stage.by_cause.get(cause, 0.0)) for cause in causes)
         capacity = stage.capacity_bytes or found.memory.capacity_bytes
         used = stage.device_used_bytes
-        yield f"| {stage.stage} | {parts} | {format_bytes(used)} | {_bar(used / capacity)} |"
+        yield f"| {stage.stage} | {parts} | {format_bytes(used)} | {bar(used / capacity)} |"
     if len(stages) > MAX_STAGES:
         yield f"| … | {len(stages) - MAX_STAGES} more |"
     yield ""
@@ -84,7 +89,7 @@ def _time(found: Prediction) -> Iterator[str]:
     for cause in sorted(BREAKDOWN_CAUSES, key=lambda name: -parts[name]):
         if parts[cause] > 0.0:
             share = parts[cause] / found.step_s
-            yield f"| {cause.replace('_', ' ')} | {format_seconds(parts[cause])} | {share:.1%} | {_bar(share)} |"
+            yield f"| {cause.replace('_', ' ')} | {format_seconds(parts[cause])} | {share:.1%} | {bar(share)} |"
     yield ""
 
 
@@ -111,7 +116,7 @@ def _relaxations(result: PlanResult) -> Iterator[str]:
     yield "### Smallest changes that would help"
     yield ""
     for each in result.relaxations:
-        yield f"- **{_plain(each.change)}** ({each.cost}): {_plain(each.detail)}"
+        yield f"- **{plain(each.change)}** ({each.cost}): {plain(each.detail)}"
     yield ""
 
 
@@ -125,16 +130,3 @@ def _proof(result: PlanResult) -> Iterator[str]:
         f"{made.meshes_out_of_memory:,} out of memory + {made.meshes_bounded:,} bounded + "
         f"{made.meshes_solved:,} solved + {made.meshes_open:,} open, in {format_seconds(made.wall_s)}."
     )
-
-
-def _bar(share: float) -> str:
-    full = min(max(round(share * BAR), 0), BAR)
-    return "█" * full + "░" * (BAR - full)
-
-
-def _plain(value: object) -> str:
-    """Text that Markdown takes as it stands: no cell ends, no markup, no new lines."""
-    text = " ".join(str(value).split())
-    for character in ("\\", "|", "<", "`", "*", "_", "["):
-        text = text.replace(character, f"\\{character}")
-    return text

@@ -8,12 +8,14 @@ from planner.cli.answer import Answer
 from planner.cli.options import json_option, request_options
 from planner.cli.plan_input import AskedPlan, asked_plan, is_plan_source
 from planner.cli.question import Question, question_from_options, strategy_of
+from planner.cli.reporting import report_option, report_path
 
 
 @click.command(name="compare", short_help="Two plans or strategies side by side.")
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
 @request_options
+@report_option
 @json_option
 def command(**given: Any) -> Answer:
     """Compare two plans: knobs, time by cause, memory of each stage, and which is faster with what probability.
@@ -21,6 +23,7 @@ def command(**given: Any) -> Answer:
     A and B are plan files, planner.yaml files, or strategies ("tp=8,pp=4"); a strategy is priced for the question of
     the options, or of the other argument.
     """
+    page = report_path(given["report"])
     stated = question_from_options(given)
     names = [given["first"], given["second"]]
     plans = [asked_plan(name, stated) if is_plan_source(name) else None for name in names]
@@ -33,10 +36,19 @@ def command(**given: Any) -> Answer:
 
     comparison = compare(side(first.situation, first.strategy), side(second.situation, second.strategy))
 
+    if page is not None:
+        from planner.report import Reason, Reported, write_report
+
+        sides = (given["first"][:60], given["second"][:60])
+        of = Reported(
+            first.situation, comparison.first.prediction, why=Reason.of_comparison(comparison), names=sides
+        )
+        write_report(page, of)
+
     def show() -> None:
         from planner.render.explain import show_comparison
 
-        show_comparison(comparison, (given["first"], given["second"]))
+        show_comparison(comparison, (given["first"], given["second"]), page)
 
     return Answer(comparison.to_json(), show, given["as_json"])
 

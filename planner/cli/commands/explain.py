@@ -6,11 +6,13 @@ from typing import Any
 
 import click
 
+from cost_models.errors import BadInput
 from planner.cli.answer import NO, Answer
 from planner.cli.document import Document, read_document
 from planner.cli.options import json_option, progress_option, request_options, strategy_option
 from planner.cli.plan_input import plan_of_document
 from planner.cli.question import Question, question_from_options, strategy_of
+from planner.cli.reporting import report_option, report_path
 from planner.cli.types import Number, WholeNumber
 
 
@@ -36,6 +38,7 @@ from planner.cli.types import Number, WholeNumber
     type=Number(0, 86_400),
     help="Time for searches; neighbours are priced behind it; default 30.",
 )
+@report_option
 @json_option
 @progress_option
 def command(**given: Any) -> Answer:
@@ -44,28 +47,36 @@ def command(**given: Any) -> Answer:
     With --measured a run's step is attributed to computing, messages, bubble, data and stragglers, beside the
     prediction. With --against the answer is about one other strategy: illegal by which rule, short by how many GiB
     where, or slower by how much and where. Exit code 0 whatever the answer is; 1 where the plan file holds no plan,
-    with why and what would help.
+    with why and what would help. --report writes what was found with every view of the plan.
     """
+    page = report_path(given["report"])
     stated = question_from_options(given)
     document = read_document(given["source"]) if given["source"] is not None else None
     unsolved = document.unsolved() if document and stated.strategy is None else None
     if unsolved is not None:
         return _unsolved(unsolved, given["as_json"])
     if given["measured"] is not None:
+        if page is not None:
+            raise BadInput("--report shows a plan, not --measured; leave one of the two out")
         return _measured(document, stated, given)
     asked = plan_of_document(document, stated)
     max_seconds = 30.0 if given["max_seconds"] is None else given["max_seconds"]
     if given["against"] is not None:
-        return _against(asked, given, max_seconds)
+        return _against(asked, given, (max_seconds, page))
 
     from planner.explain import explain
 
     explanation = explain(asked.situation, asked.search, asked.strategy, asked.others, max_seconds)
+    if page is not None:
+        from planner.report import Reason, Reported, write_report
+
+        reason = Reason.of_explanation(asked.situation, explanation)
+        write_report(page, Reported(asked.situation, explanation.plan, why=reason))
 
     def show() -> None:
         from planner.render.explain import show_explanation
 
-        show_explanation(asked.situation, explanation)
+        show_explanation(asked.situation, explanation, page)
 
     return Answer(explanation.to_json(), show, given["as_json"])
 
@@ -96,7 +107,8 @@ def _unsolved(result: Mapping[str, Any], as_json: bool) -> Answer:
     return Answer(payload, show, as_json, NO)
 
 
-def _against(asked: Any, given: dict[str, Any], max_seconds: float) -> Answer:
+def _against(asked: Any, given: dict[str, Any], out: tuple[float, Path | None]) -> Answer:
+    max_seconds, page = out
     other = strategy_of(Question(strategy=given["against"]))
 
     from planner.evaluation import evaluate
@@ -105,14 +117,15 @@ def _against(asked: Any, given: dict[str, Any], max_seconds: float) -> Answer:
     plan = evaluate(asked.situation, asked.strategy)
     contrast = against(asked.situation, asked.search, plan, other, max_seconds)
     payload = {"plan": plan.to_json(), "against": contrast.to_json()}
+    if page is not None:
+        from planner.report import Reason, Reported, write_report
+
+        reason, names = Reason.of_contrast(asked.situation, contrast), ("The plan", contrast.asked)
+        write_report(page, Reported(asked.situation, plan, why=reason, names=names))
 
     def show() -> None:
         from planner.render.explain import show_contrast
 
-        show_contrast(asked.situation, contrast)
+        show_contrast(asked.situation, contrast, page)
 
-    return Answer(
-        payload,
-        show,
-        given["as_json"],
-    )
+    return Answer(payload, show, given["as_json"])

@@ -102,12 +102,13 @@ export function traffic(bytes) {
   return `${three(bytes / size)} ${unit}`;
 }
 
+/** Three digits, zeros at the end included, so that columns line up. */
 export function seconds(value) {
   if (value === null || value === undefined) return "–";
-  const size = Math.abs(value);
-  if (size >= 1) return `${three(value)} s`;
-  if (size >= 1e-3) return `${three(value * 1e3)} ms`;
-  return size === 0 ? "0 s" : `${three(value * 1e6)} µs`;
+  const size = Math.abs(Number(value.toPrecision(3)));
+  if (size >= 1000) return `${three(value)} s`;
+  const [scale, unit] = size >= 1 ? [1, "s"] : size >= 1e-3 ? [1e3, "ms"] : [1e6, "µs"];
+  return size === 0 ? "0 s" : `${(value * scale).toPrecision(3)} ${unit}`;
 }
 
 /** Three significant digits, thousands apart. */
@@ -126,7 +127,8 @@ export function percent(share, digits = 1) {
 }
 
 export function signed(share, digits = 1) {
-  return `${share >= 0 ? "+" : "−"}${(100 * Math.abs(share)).toFixed(digits)} %`;
+  const size = (100 * Math.abs(share)).toFixed(digits);
+  return Number(size) === 0 ? `${size} %` : `${share > 0 ? "+" : "−"}${size} %`;
 }
 
 export function billions(count) {

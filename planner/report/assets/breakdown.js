@@ -1,7 +1,7 @@
 // Where the step's time goes, and how evenly the stages work.
 
 import { card, el, fill, numbers, percent, right, seconds, tabs, themed } from "./base.js";
-import { axisStyle, chart, tooltip, legend } from "./charts.js";
+import { axisStyle, chart, keyed, tooltip } from "./charts.js";
 import { colour, decal, nameOf, TIME_CAUSES } from "./palette.js";
 
 /** The card: the busiest stage by cause, or all stages. */
@@ -40,8 +40,9 @@ const PARTS = [["busy_s", "computing", "compute"], ["reduction_exposed_s", "grad
 function stages(view) {
   const made = view.timeline;
   const label = `Seconds of ${made.ranks.length} stages; the longest wait ${seconds(Math.max(...made.bubble_s))}`;
-  const option = () => ({
-    grid: { left: 8, right: 20, top: 46, bottom: 18, containLabel: true }, legend: legend(),
+  const names = PARTS.map(([, name]) => name);
+  const option = (width) => ({
+    grid: { left: 8, right: 20, top: keyed(names, width, 34).top, bottom: 20, containLabel: true }, legend: keyed(names, width, 34).legend,
     tooltip: tooltip((at) => `${at.name}, ${at.seriesName}\n${seconds(at.value)}, ${percent(at.value / made.step_s)}`),
     xAxis: { type: "value", max: Number(made.step_s.toPrecision(3)), name: "seconds", nameLocation: "middle", nameGap: 24, ...axisStyle() },
     yAxis: { type: "category", inverse: true, data: made.ranks.map((rank) => `stage ${rank.rank}`), ...axisStyle({ grid: false }) },
@@ -49,7 +50,7 @@ function stages(view) {
   });
   const rows = made.ranks.map((rank) => [`stage ${rank.rank}`, ...PARTS.map(([key]) => right(seconds(rank[key]), rank[key])), right(String(rank.in_flight_peak), rank.in_flight_peak)]);
   const head = ["Stage", ...PARTS.map(([, name]) => ({ text: name, right: true })), { text: "micro-batches in flight", right: true }];
-  return [chart(label, Math.min(Math.max(110 + made.ranks.length * 26, 190), 640), option), numbers("Seconds of every stage", head, rows)];
+  return [chart(label, Math.min(Math.max(100 + made.ranks.length * 26, 160), 640), option, null, names), numbers("Seconds of every stage", head, rows)];
 }
 
 

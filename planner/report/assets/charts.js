@@ -2,12 +2,14 @@
 
 import { el, onTheme, themed } from "./base.js";
 
-/** A chart; `option` is called for each drawing, so that colours follow the theme. `height` in pixels. */
-export function chart(label, height, option, onClick) {
+/** A chart; `option` is called for each drawing, so that colours follow the theme. `height` in pixels, beside a legend's
+ * further lines, of which `names` says how many the width needs. */
+export function chart(label, height, option, onClick, names = []) {
   const box = el("div", { class: "chart", role: "img", "aria-label": label, style: { height: `${height}px` } });
   let instance = null;
   const draw = () => {
     if (!box.isConnected || box.clientWidth === 0) return;
+    box.style.height = `${height + extraLines(names, box.clientWidth)}px`;
     instance ??= start(box, onClick);
     instance.resize();
     instance.setOption({ ...shared(), ...option(box.clientWidth) }, { notMerge: true });
@@ -51,10 +53,24 @@ export function tooltip(formatter, trigger = "item") {
   };
 }
 
-export function legend(extra = {}) {
-  return {
-    textStyle: { color: themed("--soft"), fontSize: 12 }, itemWidth: 16, itemHeight: 12, itemGap: 14,
-    inactiveColor: themed("--line-strong"), top: 0, left: 0, type: "scroll",
-    pageTextStyle: { color: themed("--soft") }, pageIconColor: themed("--accent"), ...extra,
+const KEY = { mark: 21, gap: 14, letter: 6.5, line: 20 };
+
+/** Pixels of a legend's lines after the first. */
+function extraLines(names, width) {
+  let lines = 1, used = 0;
+  for (const name of names) {
+    const wide = KEY.mark + name.length * KEY.letter + KEY.gap;
+    if (used > 0 && used + wide > width) { lines += 1; used = 0; }
+    used += wide;
+  }
+  return (lines - 1) * KEY.line;
+}
+
+/** A legend that takes as many lines as it needs, and the top of the grid below it: `{legend, top}`. */
+export function keyed(names, width, top) {
+  const legend = {
+    data: names, textStyle: { color: themed("--soft"), fontSize: 12 }, itemWidth: 16, itemHeight: 12, itemGap: KEY.gap,
+    inactiveColor: themed("--line-strong"), top: 0, left: 0, width,
   };
+  return { legend, top: top + extraLines(names, width) };
 }

@@ -1,10 +1,10 @@
 // Memory of every stage by cause, beside what a device has; one phase of the step at a time.
 
 import { card, el, fill, gib, numbers, right, tabs, themed, words } from "./base.js";
-import { axisStyle, chart, legend, tooltip } from "./charts.js";
+import { axisStyle, chart, keyed, tooltip } from "./charts.js";
 import { colour, decal, MEMORY_CAUSES } from "./palette.js";
 
-const GIB = 1024 ** 3;
+const GIB = 1024 ** 3, OUTSIDE = "allocator, context";
 const PHASES = { initialisation: "Building the model", checkpoint_load: "Loading a checkpoint", running: "Forward, loss and backward", optimizer_step: "Optimizer step" };
 
 /** Bytes of every stage by cause: at its own peak, or in one phase. */
@@ -36,9 +36,14 @@ export function memoryCard(view) {
 function drawn(found, phase) {
   const rows = memoryRows(found, phase);
   const causes = MEMORY_CAUSES.filter((cause) => rows.some((row) => row.causes[cause] > 0));
-  const height = Math.min(Math.max(104 + rows.length * 26, 200), 640);
+  const height = Math.min(Math.max(96 + rows.length * 26, 200), 640);
   const label = `Memory in ${words(phase)} of ${rows.length} stages, the fullest ${gib(Math.max(...rows.map((row) => row.total)))} of ${gib(found.memory.capacity_bytes)}`;
-  return chart(label, height, () => option(found, rows, causes));
+  const names = [...causes.map(words), OUTSIDE];
+  return chart(label, height, (width) => ({ ...option(found, rows, causes), ...placed(keyed(names, width, 48)) }), null, names);
+}
+
+function placed({ legend, top }) {
+  return { legend, grid: { left: 8, right: 22, top, bottom: 20, containLabel: true } };
 }
 
 function option(found, rows, causes) {
@@ -49,15 +54,13 @@ function option(found, rows, causes) {
     itemStyle: { color: colour(key), decal: decal(index), borderColor: themed("--card"), borderWidth: 0.6 },
   });
   const series = causes.map((cause, index) => bar(words(cause), rows.map((row) => (row.causes[cause] ?? 0) / GIB), index, cause));
-  series.push(bar("allocator, context", rows.map((row) => row.outside / GIB), 6, "other"));
+  series.push(bar(OUTSIDE, rows.map((row) => row.outside / GIB), 6, "other"));
   if (!alike) series.push(capacities(rows));
   else series[0].markLine = {
     symbol: "none", silent: true, data: [{ xAxis: capacity }], lineStyle: { color: themed("--bad"), width: 2, type: "solid" },
     label: { formatter: `the device has ${gib(found.memory.capacity_bytes)}`, color: themed("--bad"), fontSize: 12, position: "start", rotate: 0, align: "right", distance: [0, 5] },
   };
   return {
-    grid: { left: 8, right: 22, top: 60, bottom: 20, containLabel: true },
-    legend: legend(),
     tooltip: tooltip((at) => `${at.name}\n${at.seriesName}: ${gib((at.value[0] ?? at.value) * GIB)}`),
     xAxis: { type: "value", name: "GiB", nameLocation: "middle", nameGap: 26, max: (range) => Math.ceil(Math.max(range.max, capacity) * 1.04), ...axisStyle({ axisLabel: { showMaxLabel: false } }) },
     yAxis: { type: "category", inverse: true, data: names, ...axisStyle({ grid: false }) },

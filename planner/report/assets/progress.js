@@ -1,7 +1,9 @@
 // The plan as it improves: the best step so far above, the bound that nothing beats below, until they meet.
 
 import { card, el, fill, numbers, percent, right, seconds, themed, whole } from "./base.js";
-import { axisStyle, chart, legend, tooltip } from "./charts.js";
+import { axisStyle, chart, keyed, tooltip } from "./charts.js";
+
+const LINES = ["best layout so far", "nothing is faster than"];
 
 /** A card that takes progress events `{at_s, lower_bound_s, best_step_s, gap, meshes_done, meshes_total}`. */
 export function progressCard(events, live = false) {
@@ -34,13 +36,13 @@ function drawn(seen) {
   const top = Math.max(...upper.map((each) => each[1]), ...lower.map((each) => each[1])), low = Math.min(...upper.map((each) => each[1]), ...lower.map((each) => each[1]));
   const pad = Math.max((top - low) * 0.12, top * 0.01);
   const label = `Best step ${seconds(upper.at(-1)?.[1] ?? null)}, bound ${seconds(lower.at(-1)?.[1] ?? null)}`;
-  return chart(label, 220, () => ({
-    grid: { left: 10, right: 22, top: 56, bottom: 22, containLabel: true }, legend: legend(),
+  return chart(label, 220, (width) => ({
+    grid: { left: 10, right: 22, top: keyed(LINES, width, 50).top, bottom: 22, containLabel: true }, legend: keyed(LINES, width, 50).legend,
     tooltip: tooltip((at) => `${at.seriesName}\n${seconds(at.value[1])} after ${seconds(at.value[0])}`),
     xAxis: { type: "value", name: "seconds of search", nameLocation: "middle", nameGap: 26, ...axisStyle({ grid: false }) },
     yAxis: { type: "value", min: Number((low - pad).toPrecision(3)), max: Number((top + pad).toPrecision(3)), name: "seconds a step", nameLocation: "end", ...axisStyle({ nameTextStyle: { align: "left" }, axisLabel: { showMinLabel: false, showMaxLabel: false } }) },
-    series: [line("best layout so far", upper, "--c3", "solid", "circle"), line("nothing is faster than", lower, "--c5", "dashed", "diamond")],
-  }));
+    series: [line(LINES[0], upper, "--c3", "solid", "circle"), line(LINES[1], lower, "--c5", "dashed", "diamond")],
+  }), null, LINES);
 }
 
 function listed(seen) {

@@ -3,20 +3,29 @@
 import { alternativesCard } from "./alternatives.js";
 import { infeasibleCard } from "./answer.js";
 import { el, fill, themeButton } from "./base.js";
+import { comparisonCard, contrastCard, explanationCard } from "./explained.js";
 import { progressCard } from "./progress.js";
 import { viewCards } from "./views.js";
 
-const NAV = [["plan", "Plan"], ["search", "Search"], ["layout", "Split"], ["memory", "Memory"], ["time", "Time"], ["timeline", "Timeline"], ["grid", "Devices"], ["alternatives", "Alternatives"]];
+const NAV = [["plan", "Plan"], ["why", "Why"], ["search", "Search"], ["layout", "Split"], ["memory", "Memory"], ["time", "Time"], ["timeline", "Timeline"], ["grid", "Devices"], ["alternatives", "Alternatives"]];
 const data = JSON.parse(document.getElementById("data").textContent);
 const main = document.getElementById("main");
 
 function show(index) {
   const { result, views, candidates } = data;
   if (!views.length) { fill(main, infeasibleCard(result), searched(), footer()); return links(); }
-  const cards = viewCards(views[index], index === 0 ? result : null, index === 0 ? data.title : `Runner-up #${index + 1}`);
-  const several = candidates.length > 1 ? alternativesCard(candidates, index, (other) => { if (other < views.length) show(other); }) : null;
-  fill(main, cards.plan, index === 0 ? searched() : null, cards.layout, cards.memory, cards.time, cards.timeline, cards.grid, several, footer());
+  const names = data.names ?? [], title = index === 0 ? data.title : names[index] ?? `Runner-up #${index + 1}`;
+  const cards = viewCards(views[index], index === 0 ? result : null, title);
+  const several = candidates.length > 1 ? alternativesCard(candidates, index, (other) => { if (other < views.length) show(other); }, names) : null;
+  fill(main, cards.plan, index === 0 || data.comparison ? why() : null, index === 0 ? searched() : null, cards.layout, cards.memory, cards.time, cards.timeline, cards.grid, several, footer());
   return links();
+}
+
+/** What was found out about the plan beside its figures. */
+function why() {
+  if (data.comparison) return comparisonCard(data.comparison, data.names);
+  if (data.contrast) return contrastCard(data.contrast);
+  return data.explanation ? explanationCard(data.explanation) : null;
 }
 
 function searched() {

@@ -76,7 +76,7 @@ def test_an_infeasible_request_says_what_would_help(
     out = capsys.readouterr().out
     assert "infeasible" in out
     assert "stage 0 needs 93.1 GiB of 80" in out
-    assert "devices=32: twice the devices fit (step 12 s)" in out
+    assert "devices=32: twice the devices fit (step 12.0 s)" in out
     assert "next:" not in out
 
 
