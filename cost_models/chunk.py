@@ -86,6 +86,9 @@ class StepRules:
     send_s: float = 0.0  # delay of a boundary tensor between neighbouring stages
     chunk_forward_s: float = 0.0  # what every forward of a chunk spends on sends that nothing hides
     chunk_backward_s: float = 0.0  # the same for a backward
+    meeting_s: float = (
+        0.0  # what every forward and every backward of a chunk waits for the other ranks of its stage
+    )
     sync_overlap: float = 0.0  # share of the last backward that gradient reduction can hide behind
     sync_exposed_min: float = 1.0  # share of gradient reduction that can never hide (the last bucket)
     gather_exposed: float = 1.0  # share of the parameter gather that is not hidden in the next forward
@@ -264,8 +267,8 @@ def chunk_costs(mesh: MeshCosts, start: Index, stop: Index, full_layers: Index) 
         ]
     )
     return ChunkCosts(
-        total(prefix.forward) + mesh.rules.chunk_forward_s,
-        total(prefix.backward) + over_full(prefix.full) + mesh.rules.chunk_backward_s,
+        total(prefix.forward) + mesh.rules.chunk_forward_s + mesh.rules.meeting_s,
+        total(prefix.backward) + over_full(prefix.full) + mesh.rules.chunk_backward_s + mesh.rules.meeting_s,
         total(prefix.weight),
         total(prefix.sync),
         total(prefix.gather),

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cost_models.chunk import TIME_CAUSES, LayerTable, MeshCosts, StepRules
-from cost_models.communication import Network, Span, collective_seconds
+from cost_models.communication import Network, Span, collective_seconds, members_inside
 from cost_models.device_memory import device_memory, workspace_bytes
 from cost_models.hiding import Hiding, hiding
 from cost_models.host import host_room_bytes
+from cost_models.meetings import meeting_seconds
 from cost_models.mesh import MeshBatch
 from cost_models.operators.base import Collective
 from cost_models.overlap import expected_maximum_factor
@@ -32,18 +33,19 @@ class BatchRules:
     limit_bytes: np.ndarray
     workspace_bytes: np.ndarray
     hiding: Hiding
+    meeting_s: np.ndarray
 
 
 def batch_rules(pricer: Pricer, priced: PricedRows) -> BatchRules:
     """Boundary sends, per-step constants and the memory limit (up to `fits`, or to `at_risk`) of every mesh."""
     meshes = priced.meshes
-    neighbour = Span(np.where(meshes.pp > 1, 2, 1), meshes.stage_stride)
     send, fixed = (
-        send_seconds(pricer, priced, neighbour, pricer.network),
+        boundary_seconds(pricer, priced),
         fixed_seconds(meshes, pricer.network) + pricer.engine.step_seconds(meshes),
     )
     limit, workspaces = memory_limits(pricer, meshes)
-    return BatchRules(send, fixed, limit, workspaces, hiding(pricer, priced))
+    meeting = meeting_seconds(meshes, pricer.network, pricer.engine.options, pricer.job)
+    return BatchRules(send, fixed, limit, workspaces, hiding(pricer, priced), meeting)
 
 
 def memory_limits(pricer: Pricer, meshes: MeshBatch) -> tuple[np.ndarray, np.ndarray]:
@@ -51,6 +53,18 @@ def memory_limits(pricer: Pricer, meshes: MeshBatch) -> tuple[np.ndarray, np.nda
     memory = device_memory(pricer.engine, pricer.cluster.device, pricer.job, meshes)
     limit = memory.possible_limit_bytes if pricer.allow_at_risk else memory.allocated_limit_bytes
     return limit, workspace_bytes(pricer.engine, pricer.cluster.device, pricer.model, pricer.job, meshes)
+
+
+def boundary_seconds(pricer: Pricer, priced: PricedRows) -> np.ndarray:
+    """Mean seconds of a send over a pipeline's boundaries, (B,): with m stages in a domain p / m - 1 of p - 1 cross."""
+    meshes = priced.meshes
+    stages = Span(meshes.pp, meshes.stage_stride)
+    together = members_inside(stages, pricer.network)
+    near = Span(np.where(together > 1, together, meshes.pp), meshes.stage_stride)
+    inside, outside = (send_seconds(pricer, priced, span, pricer.network) for span in (near, stages))
+    crossing = (meshes.pp / together - 1.0) / np.maximum(meshes.pp - 1.0, 1.0)
+    average: np.ndarray = inside + crossing * (outside - inside)
+    return average
 
 
 def send_seconds(pricer: Pricer, priced: PricedRows, neighbour: Span, between: Network) -> np.ndarray:
@@ -169,6 +183,7 @@ def _step_rules(pricer: Pricer, meshes: MeshBatch, rules: BatchRules, index: int
         send_s=send,
         chunk_forward_s=shown,
         chunk_backward_s=shown,
+        meeting_s=float(rules.meeting_s[index]),
         sync_overlap=float(rules.hiding.sync_overlap[index]),
         sync_exposed_min=float(rules.hiding.sync_exposed_min[index]),
         gather_exposed=float(rules.hiding.gather_exposed[index]),

@@ -172,6 +172,7 @@ def _breakdown(mesh: MeshCosts, strategy: Strategy, costs: StepCosts) -> tuple[i
         )
         causes["ep_communication"] += alone
     causes["dp_communication"] += float(costs.sync_exposed_s[rank] + costs.tail_s[rank]) - optimizer
+    causes["dp_communication"] += 2.0 * micro * mesh.vpp * own.rules.meeting_s
     causes["pp_communication"] += delays + shown
     causes["optimizer"] = optimizer
     waiting = float(idle[rank]) - delays

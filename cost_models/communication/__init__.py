@@ -3,6 +3,7 @@
 from cost_models.communication.collectives import (
     collective_seconds,
     group_interference,
+    members_inside,
     parameter_server_seconds,
 )
 from cost_models.communication.message_table import MessageTable, message_seconds, stack_messages
@@ -28,6 +29,7 @@ __all__ = [
     "expert_groups",
     "group_interference",
     "load_fabric",
+    "members_inside",
     "members_per_domain",
     "message_seconds",
     "network_of",

@@ -16,7 +16,7 @@ from cost_models.communication.lines import (
     priced,
 )
 from cost_models.communication.network import Network, network_of
-from cost_models.communication.spans import ExpertGroups, Span
+from cost_models.communication.spans import ExpertGroups, Span, members_per_domain
 from cost_models.operators.base import Collective
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.units import Num
@@ -53,6 +53,15 @@ def group_interference(span: Span, network: Network) -> Array:
     each = network.interference.reshape(-1, *[1] * at.size.ndim)
     slowest: Array = np.where(at.used, each, 0.0).max(axis=0)
     return slowest
+
+
+def members_inside(span: Span, network: Network) -> Array:
+    """Members of a group in a domain of the innermost tier that holds several; 1 where only the whole cluster does."""
+    domains = network.domains.reshape(-1, *[1] * np.ndim(span.size))
+    found = members_per_domain(span, domains)[:-1]
+    several = np.where(found > 1, found, np.iinfo(np.int64).max).min(axis=0, initial=np.iinfo(np.int64).max)
+    inner: Array = np.where(several <= np.asarray(span.size), several, 1).astype(float)
+    return inner
 
 
 def lines_of(

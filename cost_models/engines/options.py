@@ -85,6 +85,9 @@ class MegatronOptions(EngineOptions):
     """Second moment, where it differs from engine.moment_dtype (--exp-avg-sq-dtype)."""
     wide_dtype: Literal["auto", "fp32"] = "auto"
     """fp32: an fp8 run without --bf16 keeps fp32 weights and activations around its narrow products."""
+    fp8_recipe: Literal["tensorwise", "delayed"] = "tensorwise"
+    """Scales of fp8: tensorwise are of the tensor at hand; delayed ones of its history, which all ranks of a pipeline
+    stage reduce in every pass of every micro-batch (--fp8-recipe)."""
     fp8_param_gather: bool = False
     """Weights of linears exist in the precision's narrow type alone (--fp8-param-gather): no 16-bit copy."""
     fp8_weight_copies: Annotated[int, Field(ge=0, le=2)] = 2

@@ -224,6 +224,8 @@ def _number_options(run: Run, framework: Framework) -> dict[str, Scalar]:
             text = run.text("precision")[:60]
             raise Unusable(f"precision {text!r} keeps all states in bf16, as megatron cannot")
         found["engine.param_dtype"] = "bf16"
+    if framework.engine == "megatron" and "delayed scaling" in run.text("precision"):
+        found["engine.fp8_recipe"] = "delayed"
     name = run.text("framework").lower()
     if "megatron-bridge" in name and precision_of_run(run) is Precision.FP8:
         found |= _BRIDGE_FP8

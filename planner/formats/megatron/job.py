@@ -114,6 +114,8 @@ def _sharded(arguments: Arguments) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if arguments.has("fp8-format") and not (arguments.flag("bf16") or arguments.flag("fp16")):
         options["engine.wide_dtype"] = "fp32"
+    if arguments.has("fp8-format") and arguments.text("fp8-recipe", "delayed") == "delayed":
+        options["engine.fp8_recipe"] = "delayed"
     if arguments.flag("fp8-param-gather"):
         options["engine.fp8_param_gather"] = True
     if not arguments.flag("use-megatron-fsdp"):

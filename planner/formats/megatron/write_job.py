@@ -60,6 +60,8 @@ def job_arguments(run: PlannedRun, *, adapters: bool = False) -> Raw:
     }
     if not options.dropout or not _drops(run):
         found |= {"hidden-dropout": "0.0", "attention-dropout": "0.0"}
+    if job.precision is Precision.FP8:
+        found["fp8-recipe"] = options.fp8_recipe
     found |= {flag: "true" for name, flag in SWITCHES.items() if getattr(options, name)}
     found |= {flag: "true" for name, flag in OFF_SWITCHES.items() if not getattr(options, name)}
     if not run.strategy.zero:
