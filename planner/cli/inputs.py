@@ -10,6 +10,7 @@ from cost_models.strict_json import parse_json
 
 STANDARD_INPUT: Final = "-"
 MAX_INPUT_BYTES: Final = 64 * 1024**2
+CONFIG_FILE: Final = "config.json"
 FILE_SUFFIXES: Final = (".json", ".toml", ".yaml", ".yml", ".txt")
 
 
@@ -24,6 +25,17 @@ def is_file(text: str) -> bool:
         return Path(text).is_file()
     except OSError:
         return False
+
+
+def is_model_path(text: str) -> bool:
+    """Whether a value of --model names a file, or a folder of a model."""
+    return is_path(text) or config_file(text) != text
+
+
+def config_file(text: str) -> str:
+    """The config.json of a model's folder; any other name as it is."""
+    inside = Path(text) / CONFIG_FILE
+    return str(inside) if is_file(str(inside)) else text
 
 
 def read_text(name: str, what: str) -> str:
@@ -65,8 +77,6 @@ def shown(name: str) -> str:
 def _read_file(name: str, what: str) -> bytes:
     path = Path(name)
     if path.is_dir():
-        inside = path / "config.json"
-        hint = f"give {inside}" if inside.is_file() else "give a file"
-        raise BadInput(f"{what} {shown(name)} is a directory; {hint}")
+        raise BadInput(f"{what} {shown(name)} is a directory without {CONFIG_FILE}; give a file")
     with path.open("rb") as stream:
         return stream.read(MAX_INPUT_BYTES + 1)

@@ -12,7 +12,16 @@ from cost_models.specs.job import JobRequest
 from cost_models.specs.strategy import StrategyRequest, parse_strategy, strategy_from_mapping
 from cost_models.suggest import did_you_mean
 from planner.cli.document import Document, read_document
-from planner.cli.inputs import STANDARD_INPUT, is_file, is_path, read_json, read_text, shown
+from planner.cli.inputs import (
+    STANDARD_INPUT,
+    config_file,
+    is_file,
+    is_model_path,
+    is_path,
+    read_json,
+    read_text,
+    shown,
+)
 from planner.cli.options import JOB_KEYS
 from planner.request import ClusterInput, ModelInput
 
@@ -131,8 +140,9 @@ def load_model_input(stated: Stated, reader: "Reader" = "auto") -> "ModelSpec":
         return resolve_model(_tagged(TypeAdapter(ModelInput), stated, "model"))
     if is_factory(stated) and not is_file(stated):
         return read_factory(stated)
-    if stated != STANDARD_INPUT and (stated in list_models() or not is_path(stated)):
+    if stated != STANDARD_INPUT and (stated in list_models() or not is_model_path(stated)):
         return resolve_model(CatalogModel(name=_encodable(stated)[:200]))
+    stated = config_file(stated)
     text = read_text(stated, "model")
     if stated.lower().endswith(".toml"):
         return model_from_text(text, Path(stated).stem[:80], toml=True)

@@ -160,7 +160,7 @@ def test_a_model_path_that_is_no_file(run: Any, tmp_path: Path) -> None:
     assert run(["inspect", "--model", str(tmp_path / "none.json")]).refused("No such file")
     assert run(["inspect", "--model", str(tmp_path)]).refused("is a directory")
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
-    assert run(["inspect", "--model", str(tmp_path)]).refused("is a directory", "config.json")
+    assert run(["inspect", "--model", str(tmp_path)]).refused("model_type")
     assert run(["inspect", "--model", "a\0b.json"]).refused("cannot be read")
 
 
