@@ -217,6 +217,9 @@ class Kernel:
     k: Num = 0.0
     count: Num = 1.0
     fp32: bool = False  # runs in fp32 whatever the precision (router, loss)
+    minimal: bool = (
+        False  # a 3 x 3 convolution of stride 1, which minimal filtering can compute with fewer products
+    )
 
 
 @dataclass(frozen=True, slots=True)

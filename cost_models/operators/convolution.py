@@ -20,6 +20,14 @@ from cost_models.units import Num
 IMAGE_CHANNELS: Final = 4
 """Most channels of an image; what reads one has no gradient to hand on."""
 
+MINIMAL_SIZE: Final = 3
+"""Width of the filters that minimal filtering (Winograd) is made for."""
+
+
+PASSES: Final = {"relu": (2.0, 3.0), "add": (3.0, 3.0)}
+PASSES_FUSED: Final = {"relu": (0.0, 2.0), "add": (1.0, 3.0)}
+"""Passes over memory forward and backward of point-wise operators, run alone and fused into their neighbours."""
+
 
 def positions(at: Shard, downsample: int) -> Num:
     """Spatial positions of one micro-batch after a cumulative stride of `downsample`."""
@@ -62,15 +70,14 @@ class Conv2d(Operator):
         k = self.in_channels / self.groups * self.kernel_size**2
         flops = 2.0 * m * n * k
         moved = (self.elements_in(at) + self.elements_out(at) + n * k) * style.compute_bytes
-        convolution = KernelKind.CONVOLUTION
-        forward = Kernel(Phase.FORWARD, convolution, flops, moved, m, n, k)
-        weight = Kernel(Phase.WEIGHT_GRADIENT, convolution, flops, moved, k, n, m)
+        shapes = {Phase.FORWARD: (m, n, k), Phase.INPUT_GRADIENT: self._backward_shape(m)}
         if self.in_channels <= IMAGE_CHANNELS and self.downsample == self.stride:
-            return forward, weight
-        return (
-            forward,
-            Kernel(Phase.INPUT_GRADIENT, convolution, flops, moved, *self._backward_shape(m)),
-            weight,
+            del shapes[Phase.INPUT_GRADIENT]
+        shapes[Phase.WEIGHT_GRADIENT] = (k, n, m)
+        minimal = self.kernel_size == MINIMAL_SIZE and self.stride == 1 and self.groups == 1
+        return tuple(
+            Kernel(phase, KernelKind.CONVOLUTION, flops, moved, *shape, minimal=minimal)
+            for phase, shape in shapes.items()
         )
 
     def _backward_shape(self, rows: Num) -> tuple[Num, Num, Num]:
@@ -138,9 +145,15 @@ class Pool(Operator):
         return positions(at, self.downsample) * self.channels
 
     def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
-        """One read and one write each way (two reads for an addition)."""
+        """Passes: ReLU 2 forward, 3 backward (two gradients and what it kept); an addition 3 forward, and 3 backward
+        where the gradients of its two readers are summed; pooling 2 and 2.
+
+        Fused (compiled), the batch normalisation before a ReLU or an addition writes their result: a ReLU costs its two
+        reads in that normalisation's backward, an addition one read forward.
+        """
         moved = (self.elements_in(at) + self.elements_out(at)) * style.compute_bytes
-        return memory_kernels(1.5 * moved if self.kind == "add" else moved, moved)
+        passes = (PASSES_FUSED if style.fused_activation else PASSES).get(self.kind, (2.0, 2.0))
+        return memory_kernels(0.5 * passes[0] * moved, 0.5 * passes[1] * moved)
 
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
         """ReLU: its output; max pooling: its input and the int64 positions of the maxima; others nothing."""

@@ -21,7 +21,8 @@ SMALLEST: Final = 1e-9
 class RowGroup:
     """Consecutive rows that one formula prices: one kind, fp32 or not, for attention one direction.
 
-    Where the device was measured also one curve (`curve`, empty elsewhere) in one phase.
+    Where the device was measured also one curve (`curve`, empty elsewhere) in one phase. `minimal` marks convolutions
+    that minimal filtering can compute.
     """
 
     kind: KernelKind
@@ -30,6 +31,7 @@ class RowGroup:
     rows: slice
     curve: str = ""
     phase: Phase = Phase.FORWARD
+    minimal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +85,13 @@ def _shape(value: Num) -> tuple[int, ...]:
     return value.shape if isinstance(value, np.ndarray) else ()
 
 
-_Key = tuple[int, bool, bool, str, int]
+_Key = tuple[int, bool, bool, str, int, bool]
 
 
 def _group_key(kernel: Kernel, curve: str) -> _Key:
     backward = kernel.kind is KernelKind.ATTENTION and kernel.phase is not Phase.FORWARD
     phase = int(kernel.phase) if curve else 0
-    return _KINDS.index(kernel.kind), kernel.fp32, backward, curve, phase
+    return _KINDS.index(kernel.kind), kernel.fp32, backward, curve, phase, kernel.minimal
 
 
 def _groups(keys: list[_Key]) -> tuple[RowGroup, ...]:
@@ -97,8 +99,8 @@ def _groups(keys: list[_Key]) -> tuple[RowGroup, ...]:
     start = 0
     for row, key in enumerate(keys):
         if row + 1 == len(keys) or keys[row + 1] != key:
-            kind, fp32, backward, curve, phase = key
+            kind, fp32, backward, curve, phase, minimal = key
             rows = slice(start, row + 1)
-            groups.append(RowGroup(_KINDS[kind], fp32, backward, rows, curve, Phase(phase)))
+            groups.append(RowGroup(_KINDS[kind], fp32, backward, rows, curve, Phase(phase), minimal))
             start = row + 1
     return tuple(groups)

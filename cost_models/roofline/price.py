@@ -47,10 +47,16 @@ CONVOLUTION_TILE: Final = 64.0
 """Output tile at which small channels are padded: cuDNN has implicit-GEMM kernels down to 64 wide, and splits the long
 reduction of weight gradients over idle units."""
 
+FP32: Final = Precision.FP32.value
 TF32: Final = Precision.TF32.value
-NCHW_SHARE: Final = 0.65
-"""[Empirical] rate of tf32 convolutions, which run on tensors laid out NCHW and transpose them, over channels-last
-ones: ResNet-50 on A100 (profiles/published, dle)."""
+TRANSPOSED: Final = 1.6
+"""[Empirical] passes over the operands of a tf32 convolution beside its own: tensors of 32 bits stay NCHW in public
+recipes, tensor cores want channels last, so operands are read and written once more (nchwToNhwcKernel in public
+traces), two passes but for kernels that read NCHW (profiles/published: dle, mxnet, paddle, tensorflow)."""
+
+MINIMAL_SHARE: Final = 0.55
+"""Products of a 3 x 3 convolution in fp32 under minimal filtering, F(2 x 2, 3 x 3): 16 of 36 (Lavin and Gray 2015),
+and a quarter more for the transforms beside them [Empirical]; tensor cores have no such kernels."""
 
 _BATCHED: Final = frozenset({KernelKind.GEMM, KernelKind.GROUPED_GEMM})
 
@@ -194,6 +200,8 @@ def _group_seconds(
         narrow = NARROW_BYTES[used]
         extra = extra + _quantised_bytes(table, rows, narrow) * (efficiency.quantisation_traffic / rate)
         moved = np.maximum(moved - _operands(table, rows) * (WIDE_BYTES - narrow), 0.0)
+    if kind is KernelKind.CONVOLUTION and used == TF32:
+        extra = extra + TRANSPOSED * moved / rate
     compute = _compute_seconds(table, group, device, efficiency, used)
     return np.maximum(compute, (moved + launches * efficiency.half_bytes) / rate) + extra
 
@@ -226,7 +234,8 @@ def _compute_seconds(
     reached = gemm_efficiency(table.m[rows], table.n[rows], table.k[rows], gemm, units, batch)
     fitted = scale.narrow if used in NARROW_BYTES else scale.matmul
     if kind is KernelKind.CONVOLUTION:
-        fitted = scale.convolution * (NCHW_SHARE if used == TF32 else 1.0)
+        fitted = scale.matmul if used == FP32 else scale.convolution
+        flops = flops * (MINIMAL_SHARE if group.minimal and used == FP32 else 1.0)
     share = reached * (factor.get(kind, 1.0) * fitted * efficiency.sustained)
     if kind is KernelKind.GEMM:
         odd = (table.n[rows] % ALIGNED_ELEMENTS != 0.0) | (table.k[rows] % ALIGNED_ELEMENTS != 0.0)

@@ -24,7 +24,7 @@ def model_of(run: Run) -> ModelSpec:
     raw = dict(run.model_file())
     name = str(raw.get("name", run.text("model")))
     known = CATALOG_NAMES.get(name, name)
-    if known in list_models() and raw.get("kind") in ("cnn", "hybrid"):
+    if known in list_models() and (name in CATALOG_NAMES or raw.get("kind") in ("cnn", "hybrid")):
         return read_model(model_config(known), name=name)
     if not isinstance(raw.get("hidden_size"), int):
         raise Unusable(f"the architecture of {name} is not restated in its source")

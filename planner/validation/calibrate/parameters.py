@@ -57,7 +57,8 @@ EXPECTED: Final[Mapping[tuple[str, str], Expected]] = {
     ("architecture", "narrow"): Expected(1.0, 0.05),
     (COMMON, "tuned"): Expected(1.03, 0.04),
     ("architecture", "flash2"): Expected(0.5, 0.3),
-    ("architecture", "convolution"): Expected(0.8, 0.3),
+    (COMMON, "convolution"): Expected(0.75, 0.25),
+    ("architecture", "convolution"): Expected(1.0, 0.1),
     ("device", "matmul"): Expected(1.0, 0.08),
     ("device", "attention"): Expected(1.0, 0.1),
     ("generation", "kernels"): Expected(1.0, 0.06),
@@ -106,7 +107,7 @@ def efficiency_under(case: Case, values: Mapping[Parameter, float]) -> Efficienc
         **shared,
         narrow=shared["matmul"] * at("architecture", architecture, "narrow"),
         flash2=at("architecture", architecture, "flash2"),
-        convolution=at("architecture", architecture, "convolution"),
+        convolution=at(COMMON, COMMON, "convolution") * at("architecture", architecture, "convolution"),
     )
     plain = replace(load_efficiency(architecture), scale=scale)
     plain_kernels = case.situation.model.is_vision or not case.situation.generation.tuned
@@ -130,7 +131,8 @@ def device_of(case: Case) -> str:
 def _touched(case: Case) -> frozenset[tuple[str, str, str]]:
     architecture, software = case.architecture, case.situation.generation
     if case.situation.model.is_vision:
-        return frozenset({("architecture", architecture, "convolution")})
+        owners = {(COMMON, COMMON), ("architecture", architecture)}
+        return frozenset({(*owner, "convolution") for owner in owners} | {_kernels_of(software.name)})
     attention = getattr(case.situation.engine.options, "attention", "")
     names = ("matmul", "memory", *(("attention",) if attention != "unfused" else ()))
     found = {(COMMON, COMMON, name) for name in names}
@@ -140,12 +142,16 @@ def _touched(case: Case) -> frozenset[tuple[str, str, str]]:
         found.add(("architecture", architecture, "flash2"))
     if case.situation.job.precision.value in NARROW_BYTES:
         found.add(("architecture", architecture, "narrow"))
-    found.add(("generation", software.name, "kernels"))
+    found.add(_kernels_of(software.name))
     if software.tuned:
         found.add((COMMON, COMMON, "tuned"))
     if _has_experts(case):
         found |= {("generation", software.name, name) for name in ("grouped", "exchange_s")}
     return frozenset(found)
+
+
+def _kernels_of(generation: str) -> tuple[str, str, str]:
+    return "generation", generation, "kernels"
 
 
 def _has_experts(case: Case) -> bool:

@@ -1,5 +1,6 @@
 """Fitted constants into profiles/: single lines change, every other line stays as it is."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,8 +44,15 @@ def constants(found: Calibration, architecture: str) -> Mapping[str, float]:
     }
     narrow = known.get(("architecture", architecture, "narrow"), 1.0)
     scale["narrow"] = scale["matmul"] * narrow
-    own = {name: known.get(("architecture", architecture, name)) for name in ("flash2", "convolution")}
-    return scale | {name: value for name, value in own.items() if value is not None}
+    for name in ("flash2", "convolution"):
+        own = [
+            known[key]
+            for key in ((COMMON, COMMON, name), ("architecture", architecture, name))
+            if key in known
+        ]
+        if own:
+            scale[name] = math.prod(own)
+    return scale
 
 
 def _write_scale(found: Calibration, root: Path, architecture: str) -> Path:
