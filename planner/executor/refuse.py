@@ -49,7 +49,14 @@ HONOURED_OPTIONS: Final[dict[str, tuple[object, ...]]] = {
     "gradient_as_bucket_view": (True,),
     "servers": (1,),
 }
-OTHER_OPTIONS: Final = ("cross_entropy_chunks", "expandable_segments", "dropout", "generation")
+OTHER_OPTIONS: Final = (
+    "cross_entropy_chunks",
+    "expandable_segments",
+    "dropout",
+    "generation",
+    "nvlink_sharp",
+    "offload_streams",
+)
 """Engine options of which every value is run, or that only price a run."""
 
 Check = Callable[[RunOrder], list[Violation]]
