@@ -1,0 +1,83 @@
+"""What ranks do in the tests of weights: load a folder into a layout, its first loss and logits, write it back."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from planner.executor.data import Batch
+from planner.executor.step import Trainer
+from planner.executor.weights.loading import Loaded, load_weights
+from planner.executor.weights.saving import Saved, save_weights
+from tests.planner.executor.orders import tiny_order
+
+SEQUENCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A folder for a layout, and the global batch; `options` are those of a run."""
+
+    folder: Path
+    strategy: str
+    ids: Tensor
+    targets: Tensor
+    engine: str = "torch"
+    options: dict[str, Any] = field(default_factory=dict)
+    job: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a rank saw: what all read, what was written, the loss of the global batch, and the logits of its data rank
+    where it has them."""
+
+    loaded: Loaded | None
+    saved: Saved | None
+    loss: float
+    data_rank: int
+    logits: Tensor | None
+
+
+def first_steps(rank: int, world: int, works: list[Work]) -> list[Done]:
+    """One piece of work after the other."""
+    return [first_step(world, work) for work in works]
+
+
+def first_step(world: int, work: Work) -> Done:
+    """Load, take the first step's forward and backward, write back where the options say so."""
+    config = json.loads((work.folder / "config.json").read_text())
+    options = {"weights": str(work.folder), "dropout": False, **work.options}
+    order = tiny_order(
+        work.strategy, devices=world, engine=work.engine, config=config, job=work.job, **options
+    )
+    trainer = Trainer(order, torch.device("cpu"))
+    loaded = load_weights(order, trainer)
+    seen: list[Tensor] = []
+    total = trainer._loss
+
+    def loss(output: Tensor, wanted: Tensor) -> Tensor:
+        seen.append(output.detach().clone())
+        return total(output, wanted)
+
+    trainer._loss = loss
+    at, size = trainer.meshes.at, trainer.meshes.data_size
+    data_rank, count = at.replicate * order.strategy.dp_shard + at.shard, order.num_micro_batches
+    own = slice(data_rank * len(work.ids) // size, (data_rank + 1) * len(work.ids) // size)
+    batches = list(map(Batch, work.ids[own].chunk(count), work.targets[own].chunk(count)))
+    own_loss = trainer.forward_backward(batches, int((work.targets != -100).sum()))
+    logits = _gathered(trainer, torch.cat(seen)) if seen else None
+    saved = save_weights(order, trainer) if order.options.save_weights else None
+    return Done(loaded, saved, trainer._shared_loss(own_loss), data_rank, logits)
+
+
+def _gathered(trainer: Trainer, logits: Tensor) -> Tensor:
+    """All of the vocabulary."""
+    group = trainer.meshes.tp_group
+    parts = [torch.empty_like(logits) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(parts, logits.contiguous(), group=group)
+    return torch.cat(parts, -1)
