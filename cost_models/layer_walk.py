@@ -254,7 +254,9 @@ def saved_tensors(
     produced = {name for op in ops if op.name in again for name in _outputs(op)}
     found: dict[str, tuple[int, Num]] = {}
     for index, op in enumerate(ops):
-        for tensor in saved_of(op, at, style):
+        # A frozen operator keeps no input for its weights, but one that runs again needs what comes from outside.
+        runs_again = op.name in again and op.frozen == "weights"
+        for tensor in op.saved(at, style) if runs_again else saved_of(op, at, style):
             inner = dropped.loses(tensor.id) and (tensor.id in produced or tensor.id.split(".")[0] in again)
             given_up = tensor.id.removesuffix(NARROW_SUFFIX) in dropped.given_up
             if given_up or (op.name in again and inner):
