@@ -2,9 +2,18 @@
 
 import difflib
 from collections.abc import Iterable
+from typing import Final
+
+_WHOLE_WORD: Final = 4
+"""Letters from which on a name that others contain is taken to mean those."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`did you mean X? ` for the closest known name, or an empty string."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+    known = list(known)
+    inside = [each for each in known if len(name) >= _WHOLE_WORD and name.lower() in each.lower()]
+    if inside and name not in known:
+        inside.sort(key=lambda each: (not each.startswith(name), len(each)))
+        return f"did you mean {' or '.join(inside[:3])}? "
+    close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {close[0]}? " if close else ""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from typing import Final
 
 from cost_models.host import host_room_bytes
 from cost_models.specs.links import LinkTier
@@ -10,6 +11,15 @@ from cost_models.specs.strategy import Strategy
 from cost_models.units import format_bytes
 from planner.answers import MemoryPrediction
 from planner.situation import Situation
+
+SLOWEST_LINK: Final = 1e7
+"""Bytes a second below which nobody trains: a tenth of a gigabit."""
+FASTEST_PORT: Final = 100e9
+"""Bytes a second of the fastest port between nodes that is sold, 800 Gb/s."""
+LONGEST_LATENCY_S: Final = 0.5
+"""More than once around the earth."""
+INSIDE_NODES: Final = ("nvlink", "xgmi", "package", "pcie", "nvswitch")
+"""Names of tiers that join no nodes."""
 
 
 def collect_warnings(
@@ -22,6 +32,7 @@ def collect_warnings(
         *_model(situation),
         *_without_effect(situation),
         *_batch(situation),
+        *_units(situation),
         *_groups(situation, strategy),
         *_strategy(situation, strategy),
         *_pairs(situation, strategy),
@@ -97,6 +108,23 @@ def _batch(situation: Situation) -> Iterator[str]:
         below = batch // devices * devices
         nearest = " or ".join(str(n) for n in (below, below - devices) if n > 0) or str(devices)
         yield f"no data-parallel size of {devices} devices above 1 divides global batch {batch}; {nearest} would"
+
+
+def _units(situation: Situation) -> Iterator[str]:
+    """Links whose figures look as if they were meant in another unit: GB/s, Gb/s, microseconds."""
+    cluster = situation.cluster
+    tiers = dict.fromkeys(tier for group in range(len(cluster.groups)) for tier in cluster.tiers_of(group))
+    for tier in tiers:
+        rate, latency = tier.bytes_per_s.value, tier.latency_s.value
+        if rate < SLOWEST_LINK:
+            yield f"tier {tier.name} sends {rate:g} bytes a second; bytes_per_s counts bytes, 300e9 is 300 GB/s"
+        elif rate > FASTEST_PORT and tier != cluster.tiers[0] and tier.name not in INSIDE_NODES:
+            yield (
+                f"tier {tier.name} sends {rate / 1e9:g} GB/s from each device, more than any port between nodes; "
+                f"ports are sold in bits: 200 Gb/s is 25e9 bytes a second"
+            )
+        if latency >= LONGEST_LATENCY_S:
+            yield f"tier {tier.name} has a latency of {latency:g} s; latency_s counts seconds, 5e-6 is 5 us"
 
 
 def _groups(situation: Situation, strategy: Strategy) -> Iterator[str]:

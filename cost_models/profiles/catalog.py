@@ -26,6 +26,10 @@ from cost_models.suggest import did_you_mean
 ROOT_VARIABLE: Final = "PARALLELISM_PLANNER_PROFILES"
 HOST_DEVICE: Final = "cpu"
 _DATA_SUFFIXES: Final = frozenset({".toml", ".json", ".tsv", ".csv"})
+_EXAMPLES: Final = {
+    "cluster": 'write name = "mine", [[groups]] with device, nodes and devices_per_node, and [[tiers]] with name, '
+    "bytes_per_s and latency_s; docs/clusters.md shows a whole file"
+}
 _MAX_FILE_BYTES: Final = 16 * 1024**2
 
 _Spec = TypeVar("_Spec", bound=Frozen)
@@ -197,15 +201,23 @@ def _checked(kind: type[_Spec], raw: Mapping[str, Any], what: str) -> _Spec:
     try:
         return kind.model_validate(raw)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        # pydantic puts the validator of a union's member between the keys, as "function-after[...]"
-        keys = [str(part)[:80] for part in first["loc"] if "[" not in str(part)]
+        faults = error.errors(include_url=False, include_context=False)
+        keys = _keys(faults[0]["loc"])
         where = ".".join(keys) or "it"
-        if first["type"] == "extra_forbidden":
+        missing = [".".join(_keys(each["loc"])) for each in faults if each["type"] == "missing"]
+        if faults[0]["type"] == "extra_forbidden" and not missing:
             detail = f"{what}: unknown key {where}; remove it or correct its spelling"
+        elif missing:
+            verb = "is" if len(missing) == 1 else "are"
+            detail = f"{what}: {' and '.join(missing[:4])} {verb} missing; {_EXAMPLES.get(what, 'give it')}"
         else:
-            detail = f"{what}: {where}: {first['msg']}; correct it"
+            detail = f"{what}: {where}: {faults[0]['msg'].removeprefix('Value error, ')}; correct it"
         raise InvalidCluster(detail, pointer=f"/cluster/{'/'.join(keys)}") from error
+
+
+def _keys(location: tuple[int | str, ...]) -> list[str]:
+    """Keys down to a fault; pydantic puts the validator of a union's member between them ("function-after[...]")."""
+    return [str(part)[:80] for part in location if "[" not in str(part)]
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -215,7 +227,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 def _read_user_file(path: Path) -> dict[str, Any]:
     """Plain data of a user's .toml or .json file."""
     if path.suffix.lower() not in {".toml", ".json"}:
-        raise InvalidCluster(f"cluster file {path} is neither TOML nor JSON; write one of those")
+        raise InvalidCluster(f"cluster file {path} is neither .toml nor .json; docs/clusters.md shows one")
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise InvalidCluster(f"cluster file {path} exceeds {_MAX_FILE_BYTES:,} bytes; shorten it")

@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from cost_models.errors import InvalidCluster
 from cost_models.specs.base import Frozen
+from cost_models.specs.quantity import EXAMPLES, quantity
 
 FigureKind = Literal["datasheet", "measured", "fitted", "derived"]
 Architecture = Literal["volta", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4", "cpu"]
@@ -26,18 +27,22 @@ class Figure(Frozen):
 
 
 class _InUnit:
-    """Takes a plain number written by a user as a figure of the given unit, with the user as its source."""
+    """Takes a plain number, or one with its unit, as a figure of the given unit, with the user as its source."""
 
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
 
     def __call__(self, given: object) -> object:
+        if isinstance(given, str):
+            given = quantity(given, self.unit)
         if isinstance(given, int | float) and not isinstance(given, bool):
             return {"value": given, "unit": self.unit, "kind": "derived", "source": "given by the user"}
         unit = given.get("unit") if isinstance(given, dict) else getattr(given, "unit", None)
         if unit is not None and unit != self.unit:
             msg = f"the unit is {unit!r}; write the figure in {self.unit!r}"
             raise ValueError(msg)
+        if unit is None and not isinstance(given, dict):
+            raise ValueError(f"{str(given)[:40]} is no number; write {EXAMPLES[self.unit]}")
         return given
 
 

@@ -13,6 +13,7 @@ from cost_models.schedule.names import ScheduleName
 from cost_models.specs.base import Frozen
 from cost_models.specs.pools import groups_text
 from cost_models.specs.recompute import Recompute
+from cost_models.specs.strategy_words import as_pairs
 from cost_models.suggest import did_you_mean
 
 MAX_DEGREE = 10_000_000
@@ -156,13 +157,13 @@ def _text(value: object) -> str:
 
 
 def parse_strategy(text: str) -> StrategyRequest:
-    """A strategy from `key=value,…`; raises IllegalStrategy naming the key and what is allowed."""
+    """A strategy from `key=value,…`, or in the words of `mesh_text`; raises IllegalStrategy naming the key."""
     values: dict[str, object] = {}
-    for item in filter(None, (part.strip() for part in text.split(","))):
+    for item in filter(None, (part.strip() for part in as_pairs(text).split(","))):
         key, equals, value = item.partition("=")
         key = key.strip()
         if not equals or not value.strip():
-            raise _bad("syntax", f"{item!r:.80} is not key=value; write for example tp=8,pp=4")
+            raise _bad("syntax", f"{item!r:.80} is not key=value; write for example tp=8,pp=4 (or TP8 PP4)")
         if key in values:
             raise _bad("duplicate", f"{key} is given twice ({values[key]} and {value}); give it once")
         values[key] = _typed(key, value.strip())
