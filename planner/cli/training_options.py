@@ -30,8 +30,9 @@ OPTION_KEYS = (
     "epochs",
     "save_dtype",
     "save_shard_bytes",
+    "lora_alpha",
 )
-FOLDERS = ("checkpoint", "resume", "weights", "save_weights")
+FOLDERS = ("checkpoint", "resume", "weights", "save_weights", "adapters", "adapters_from")
 """Options that name folders, from where the command is started."""
 DATA_HELP = (
     "synthetic (default), a text file, tokens (.npy, .bin), or package.module:function giving an iterable."
@@ -104,6 +105,11 @@ RUN_OPTIONS = (
     click.option(
         "--weights", metavar="DIR", help="Begin with a Hugging Face folder's (config.json, safetensors)."
     ),
+    click.option(
+        "--lora-alpha", type=Number(1e-6, 1e6), help="Adapters add alpha / rank times; default the rank."
+    ),
+    click.option("--adapters", metavar="DIR", help="Write LoRA adapters there as peft does, at the end."),
+    click.option("--adapters-from", metavar="DIR", help="Begin with adapters that peft or a run wrote."),
     click.option("--save-weights", metavar="DIR", help="Write such a folder after the last step."),
     click.option(
         "--save-dtype", type=OneOf(("fp32", "bf16", "fp16")), help="Of what is written; default the config's."

@@ -90,6 +90,10 @@ class RunOptions(Frozen):
     epochs: Annotated[StrictInt, Field(ge=1, le=MAX_STEPS)] | None = None
     """How often the data may be gone through; None: as often as the steps need it."""
 
+    def lora_scale(self, rank: int) -> float:
+        """What adapters of a rank add is multiplied by."""
+        return 1.0 if self.lora_alpha is None else self.lora_alpha / max(rank, 1)
+
 
 @dataclass(frozen=True, slots=True)
 class RunOrder:

@@ -243,8 +243,8 @@ def values_of(order: RunOrder) -> str:
 
 def adapters_of(order: RunOrder) -> AdapterOptions:
     """How the job's adapters are made; those of a comparison begin with both matrices drawn."""
-    trainable, alpha = order.situation.job.trainable, order.options.lora_alpha
-    scale = 1.0 if alpha is None else alpha / max(trainable.rank, 1)
+    trainable = order.situation.job.trainable
+    scale = order.options.lora_scale(trainable.rank)
     return AdapterOptions(trainable.targets, scale, zero=order.options.lora_init == "zero")
 
 

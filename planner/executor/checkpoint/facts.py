@@ -20,6 +20,8 @@ def facts_of(order: RunOrder) -> dict[str, Any]:
         "engine": job.engine,
         "optimizer": job.optimizer.value,
         "precision": job.precision.value,
+        "trainable": job.options.trainable,
+        "lora_scale": options.lora_scale(job.trainable.rank),
         "strategy": order.strategy.to_json(),
         "layout": order.strategy.text(),
         "world_size": order.world_size,
@@ -31,12 +33,20 @@ def facts_of(order: RunOrder) -> dict[str, Any]:
 
 
 def check_facts(facts: Mapping[str, Any], order: RunOrder) -> None:
-    """Raise BadInput where the checkpoint's states are another optimizer's."""
+    """Raise BadInput where the checkpoint's states are another optimizer's, or its adapters count otherwise."""
     written, own = facts.get("optimizer"), order.situation.job.optimizer.value
     if written != own:
         raise BadInput(
             f"the checkpoint holds states of optimizer {written}, and the plan trains with {own}; plan again with "
             f"--optimizer {written}"
+        )
+    scale = order.options.lora_scale(order.situation.job.trainable.rank)
+    before = facts.get("lora_scale", scale)
+    if before != scale and facts.get("trainable") == order.situation.job.options.trainable:
+        alpha = before * order.situation.job.trainable.rank
+        raise BadInput(
+            f"the checkpoint's adapters are multiplied by {before:g}, and this run's by {scale:g}; give --lora-alpha "
+            f"{alpha:g}"
         )
 
 

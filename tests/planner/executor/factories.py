@@ -114,3 +114,15 @@ def failing() -> nn.Module:
 def number() -> int:
     """No module."""
     return 3
+
+
+def frozen() -> dict[str, Any]:
+    """The table, which is the head too, and the first layer are not trained."""
+    module = Model(tied=True)
+    for part in (module.table, module.layers[0]):
+        part.requires_grad_(False)
+    return {
+        "module": module,
+        "stages": STAGES,
+        "tp_plan": {"layers.*.up": "colwise", "layers.*.down": "rowwise"},
+    }

@@ -52,6 +52,15 @@ def test_a_later_checkpoint_of_the_folder_would_be_taken_after_a_restart(tmp_pat
     check_checkpoints(order(resume=first))
 
 
+def test_adapters_that_would_count_otherwise_are_refused(tmp_path: Path) -> None:
+    kept(tmp_path, 4, options={"job.trainable": "lora:r=4"})
+    own = tiny_order(
+        job={"options": {"job.trainable": "lora:r=4"}}, lora_alpha=16.0, steps=10, resume=str(tmp_path)
+    )
+    with pytest.raises(BadInput, match="multiplied by 1, and this run's by 4; give --lora-alpha 4"):
+        check_checkpoints(own)
+
+
 def test_a_broken_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
     kept(tmp_path, 4)
     (folder_of(tmp_path, 4) / MANIFEST).unlink()
