@@ -23,6 +23,9 @@ def check_checkpoints(order: RunOrder) -> None:
     check_lineage(order)
     if options.resume and options.resume != AUTO:
         _check_source(order, Path(options.resume))
+    own = _newest_good(Path(options.checkpoint)) if options.resume == AUTO else None
+    if own is not None and own.manifest is not None:
+        check_facts(own.manifest.facts, order)
 
 
 def check_lineage(order: RunOrder) -> None:

@@ -33,16 +33,22 @@ def facts_of(order: RunOrder) -> dict[str, Any]:
 
 
 def check_facts(facts: Mapping[str, Any], order: RunOrder) -> None:
-    """Raise BadInput where the checkpoint's states are another optimizer's, or its adapters count otherwise."""
+    """Raise BadInput where the checkpoint's states are another optimizer's, or of other parameters."""
     written, own = facts.get("optimizer"), order.situation.job.optimizer.value
     if written != own:
         raise BadInput(
             f"the checkpoint holds states of optimizer {written}, and the plan trains with {own}; plan again with "
             f"--optimizer {written}"
         )
+    trained, asked = facts.get("trainable", ""), order.situation.job.options.trainable
+    if trained and trained != asked:
+        raise BadInput(
+            f"the checkpoint is of job.trainable={trained:.80}, and the plan of {asked:.80}; plan again with "
+            f"--set job.trainable={trained:.80}"
+        )
     scale = order.options.lora_scale(order.situation.job.trainable.rank)
     before = facts.get("lora_scale", scale)
-    if before != scale and facts.get("trainable") == order.situation.job.options.trainable:
+    if before != scale:
         alpha = before * order.situation.job.trainable.rank
         raise BadInput(
             f"the checkpoint's adapters are multiplied by {before:g}, and this run's by {scale:g}; give --lora-alpha "

@@ -59,6 +59,7 @@ def test_adapters_that_would_count_otherwise_are_refused(tmp_path: Path) -> None
     )
     with pytest.raises(BadInput, match="multiplied by 1, and this run's by 4; give --lora-alpha 4"):
         check_checkpoints(own)
+    refused("is of job.trainable=lora:r=4, and the plan of all", resume="auto", checkpoint=str(tmp_path))
 
 
 def test_a_broken_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
