@@ -44,6 +44,7 @@ def create_app(settings: Settings) -> FastAPI:
         version=planner_version(),
         docs_url=None,  # their pages load scripts from elsewhere
         redoc_url=None,
+        separate_input_output_schemas=False,
         lifespan=_lifespan,
     )
     app.state.settings = settings

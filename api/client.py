@@ -149,6 +149,10 @@ class PlannerClient:
         """Why a plan; with `against`, why not another."""
         return self._ask("explanations", request)
 
+    def size(self, request: Mapping[str, Any]) -> Json:
+        """How many devices for so many tokens; `complete` is false where `max_seconds` did not do."""
+        return self._ask("sizes", request)
+
     def compare(self, request: Mapping[str, Any]) -> Json:
         """Two plans side by side."""
         return self._ask("comparisons", request)
@@ -187,8 +191,8 @@ class PlannerClient:
         return self._send("POST", f"/v1/runs/{_name(run_id)}/cancel", is_safe=True)
 
     def _ask(self, what: str, request: Mapping[str, Any]) -> Json:
-        """A question that changes nothing; explanations take as long as they are given."""
-        seconds = float(request.get("max_seconds", 0.0)) + TIMEOUT_S
+        """A question that changes nothing; explanations and size tables take as long as they are given."""
+        seconds = float(request.get("max_seconds") or TIMEOUT_S) + TIMEOUT_S
         return self._send("POST", f"/v1/{what}", json=request, is_safe=True, timeout=seconds)
 
     def _send(self, method: str, path: str, *, is_safe: bool = False, **more: Any) -> Json:
@@ -213,7 +217,7 @@ class PlannerClient:
                     raise _unreachable(error) from None
                 self._pause(number, None)
                 continue
-            if answer.status_code not in AGAIN or number == tries:
+            if answer.status_code not in AGAIN or number == tries or _took_too_long(answer):
                 return answer
             self._pause(number, answer.headers.get("retry-after"))
         raise _unreachable(None)
@@ -252,6 +256,11 @@ def read_client_key(path: Path) -> str:
         raise BadInput(f"key file {path} holds no key; write the key into it")
     first, _, rest = keys[0].partition(" ")
     return rest.strip() if first in SCOPES and rest else keys[0]
+
+
+def _took_too_long(answer: httpx2.Response) -> bool:
+    """Whether the server had no answer in time, which asking the same again would only repeat."""
+    return answer.status_code == 503 and b"/problems/time_limit" in answer.content
 
 
 def _json_of(answer: httpx2.Response) -> Json:

@@ -19,6 +19,14 @@ EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "/v1/comparisons": {"first": dict(_SOURCE), "second": {"strategy": "tp=8"}},
     "/v1/simulations": {**_SOURCE, "max_operations": 1000},
     "/v1/exports": {**_SOURCE, "format": "megatron"},
+    "/v1/sizes": {
+        "model": _QUESTION["model"],
+        "clusters": [{"name": "h100", "cluster": {"kind": "preset", "name": "dgx-h100", "devices": 8}}],
+        "job": _JOB,
+        "search": {"run": {"tokens": 1e11, "deadline_s": 2_592_000}},
+        "devices": [16, 32],
+        "max_seconds": 30,
+    },
     "/v1/inspections": {"model": _QUESTION["model"], "seq_len": 4096},
     "/v1/views": dict(_SOURCE),
 }

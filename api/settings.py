@@ -74,10 +74,14 @@ class Settings(Frozen):
         return 2 * self.worker_memory_bytes + 4 * GIB
 
     @property
+    def worker_limits(self) -> tuple[str, ...]:
+        """Limits of a process that searches or answers, as its options."""
+        return ("--address-bytes", str(self.worker_address_bytes), "--nice", str(self.worker_nice))
+
+    @property
     def worker_arguments(self) -> tuple[str, ...]:
-        """The command with its limits."""
-        limits = ("--address-bytes", str(self.worker_address_bytes), "--nice", str(self.worker_nice))
-        return (*self.worker_command, *limits)
+        """The search process with its limits."""
+        return (*self.worker_command, *self.worker_limits)
 
     @property
     def needs_key(self) -> bool:

@@ -3,7 +3,9 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
+
+from pydantic import ConfigDict, with_config
 
 from cost_models.specs.model import Assumed
 from cost_models.specs.strategy import Strategy
@@ -20,7 +22,11 @@ BREAKDOWN_CAUSES = (
     "other",
 )
 
+CLOSED: Final = ConfigDict(extra="forbid")
+"""Parts whose fields are their JSON's keys; the service's schemas are made of them and know no other keys."""
 
+
+@with_config(CLOSED)
 @dataclass(frozen=True, slots=True)
 class StageMemory:
     """Memory of one pipeline rank at its peak instant, in bytes; `by_cause` sums to `allocated_bytes`."""
@@ -53,6 +59,7 @@ class StageMemory:
         }
 
 
+@with_config(CLOSED)
 @dataclass(frozen=True, slots=True)
 class MemoryPrediction:
     """Memory of the worst rank, and of every pipeline rank."""
@@ -184,6 +191,7 @@ class Certificate:
         }
 
 
+@with_config(CLOSED)
 @dataclass(frozen=True, slots=True)
 class Relaxation:
     """One change that makes an infeasible request feasible: what to change, the sentence, the step it would take."""
@@ -246,10 +254,12 @@ class PlanResult:
         run = {} if self.run is None else {"run": dict(self.run)}
         changes = {"changes": dict(self.changes)} if self.changes else {}
         sure = {"confidence": self.confidence.to_json()} if self.confidence else {}
+        front = {"front": self.front.to_json()} if self.front else {}
         return (
             run
             | changes
             | sure
+            | front
             | {
                 "status": self.status,
                 "best": self.best.to_json() if self.best else None,

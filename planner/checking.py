@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pydantic import with_config
+
 from cost_models.errors import BadInput
 from cost_models.specs.strategy import StrategyRequest
 from cost_models.units import format_bytes, format_seconds
-from planner.answers import Prediction
+from planner.answers import CLOSED, Prediction
 from planner.attribution import Origin, cause_of_change, configuration, origin_of, origin_of_baseline
 from planner.evaluation import evaluate
 from planner.remedies import Remedy, remedies
@@ -34,6 +36,7 @@ class Limits:
     max_memory_growth: float | None = None
 
 
+@with_config(CLOSED)
 @dataclass(frozen=True, slots=True)
 class Regression:
     """One number that became worse than the baseline allows, and what moved it.

@@ -4,15 +4,18 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from pydantic import with_config
+
 from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from cost_models.specs.strategy import Strategy, strategy_from_mapping
-from planner.answers import Prediction
+from planner.answers import CLOSED, Prediction
 from planner.evaluation import evaluate_many
 from planner.situation import Situation
 
 MOST = 3
 
 
+@with_config(CLOSED)
 @dataclass(frozen=True, slots=True)
 class Remedy:
     """One changed knob in a strategy's words, and what becomes of memory and step time.

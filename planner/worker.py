@@ -30,7 +30,7 @@ MEMORY_LIMIT = "memory_limit"
 
 def main() -> None:
     """Answer the request on standard input."""
-    _limit(sys.argv[1:])
+    limit_process("planner.worker", sys.argv[1:])
     # Whatever a library prints must not end up between the JSON lines.
     answers, sys.stdout = sys.stdout, sys.stderr
     line = sys.stdin.readline()
@@ -38,9 +38,9 @@ def main() -> None:
     _write(answers, _answer(line, answers))
 
 
-def _limit(arguments: Sequence[str]) -> None:
+def limit_process(name: str, arguments: Sequence[str]) -> None:
     """Give way to others, and keep to the address space stated (the backstop behind whoever watches the memory)."""
-    options = argparse.ArgumentParser(prog="planner.worker")
+    options = argparse.ArgumentParser(prog=name)
     options.add_argument("--address-bytes", type=int, help="most address space")
     options.add_argument("--nice", type=int, default=0, help="added to the niceness")
     given = options.parse_args(arguments)

@@ -62,11 +62,7 @@ class WorkerProcess:
 
     def usage(self) -> Usage:
         """What it uses now; nothing once it has ended."""
-        try:
-            memory = psutil.Process(self.pid).memory_info()
-        except psutil.Error:
-            return Usage(0, 0)
-        return Usage(memory.rss, memory.vms)
+        return usage_of(self.pid)
 
     def end(self) -> int:
         """Kill it if it lives, wait until it is gone, and close its pipes; its exit status."""
@@ -90,6 +86,15 @@ class WorkerProcess:
         self._selector.register(self._out, selectors.EVENT_READ)
         with contextlib.suppress(BrokenPipeError):  # it died early; reading tells
             _write_all(self._process.stdin.fileno(), request.encode("ascii") + b"\n")
+
+
+def usage_of(pid: int) -> Usage:
+    """What a process uses now; nothing once it has ended."""
+    try:
+        memory = psutil.Process(pid).memory_info()
+    except psutil.Error:
+        return Usage(0, 0)
+    return Usage(memory.rss, memory.vms)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

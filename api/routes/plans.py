@@ -4,15 +4,16 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
+from api.answers import PlanBody, PlansBody
 from api.deps import CallerDep, DatabaseDep, JobsDep, PlansDep, WatchDep
 from api.errors import Fault, Problem
 from api.keys import KEYLESS, Caller
-from api.schemas import PlanBody, PlanPatch, PlansBody, ProblemBody
+from api.schemas import PlanPatch, ProblemBody
 from api.settings import Settings
 from api.store.changes import PlanRow
 from api.store.idempotency import Once
@@ -91,7 +92,7 @@ async def list_plans(  # noqa: PLR0913, PLR0917 - one parameter a filter
     tag: Text = None,
     model: Text = None,
     cluster: Text = None,
-    state: Annotated[Literal["queued", "running", "succeeded", "failed", "cancelled"] | None, Query()] = None,
+    state: Annotated[State | None, Query()] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
     cursor: Annotated[str | None, Query(max_length=400)] = None,
 ) -> Response:

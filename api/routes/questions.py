@@ -1,6 +1,6 @@
-"""Questions about one plan or two: explanations, comparisons, simulations, exports, and what a model is made of."""
+"""Questions: explanations, comparisons, simulations, exports, what a model is made of, how many devices it takes."""
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from api.answers import (
     ComparisonBody,
@@ -9,6 +9,7 @@ from api.answers import (
     ExportBody,
     InspectionBody,
     SimulationBody,
+    SizesBody,
     UnsolvedBody,
 )
 from api.deps import AskingDep, CallerDep, PlansDep, WorkDep
@@ -17,6 +18,7 @@ from api.questions.explanations import ExplanationRequest
 from api.questions.exports import ExportRequest, export
 from api.questions.inspections import InspectionRequest, inspect
 from api.questions.simulations import SimulationRequest, simulate
+from api.questions.sizes import SizesRequest
 from api.routes.answer import answer_json
 from api.routes.stored import stored_document
 from api.strict_route import StrictRoute
@@ -26,12 +28,25 @@ router = APIRouter(prefix="/v1", tags=["questions"], route_class=StrictRoute)
 
 @router.post("/explanations", response_model=ExplanationBody | ContrastBody | UnsolvedBody)
 async def explain_plan(
-    request: ExplanationRequest, plans: PlansDep, caller: CallerDep, asking: AskingDep, work: WorkDep
+    request: ExplanationRequest,
+    http: Request,
+    plans: PlansDep,
+    caller: CallerDep,
+    asking: AskingDep,
+    work: WorkDep,
 ) -> Response:
     """The object of `planner explain --json`; takes up to `max_seconds` and some."""
     stored = await stored_document(plans, caller, request.plan_id)
-    body = request.model_dump(mode="json")
-    found = await asking.ask("explanation", body, stored, float(request.max_seconds))
+    question = {"request": request.model_dump(mode="json"), "stored": stored}
+    found = await asking.ask("explanation", question, float(request.max_seconds), http.is_disconnected)
+    return await answer_json(work, lambda: found)
+
+
+@router.post("/sizes", response_model=SizesBody)
+async def size_cluster(request: SizesRequest, http: Request, asking: AskingDep, work: WorkDep) -> Response:
+    """The object of `planner size --json`; where `max_seconds` did not do, `complete` is false."""
+    question = {"request": request.model_dump(mode="json"), "stored": None}
+    found = await asking.ask("sizes", question, float(request.max_seconds), http.is_disconnected)
     return await answer_json(work, lambda: found)
 
 

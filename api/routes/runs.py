@@ -1,7 +1,7 @@
 """Runs: launch a stored plan, watch it, end it. Off until the server is started with --allow-runs."""
 
 import uuid
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -13,8 +13,9 @@ from api.routes.plans import found_plan, key_id_of
 from api.runs.availability import check_launcher
 from api.runs.folder import RunFolder
 from api.runs.keeper import Keeper
-from api.runs.requests import RunRequest, check_request
+from api.runs.requests import LaunchRequest, check_request
 from api.runs.schemas import LogBody, MetricsBody, RunBody, RunsBody
+from api.runs.states import RunState
 from api.runs.store import NewRun, RunFilter, RunRow
 from api.runs.views import artifact_of, body_of, log_of, metrics_of
 from api.schemas import ProblemBody
@@ -35,7 +36,6 @@ CONFLICT: Final[dict[int | str, dict[str, Any]]] = {
 }
 RunId = Annotated[str, Path(max_length=100)]
 After = Annotated[int, Query(ge=0, le=MAX_AFTER)]
-StateName = Literal["queued", "launching", "running", "cancelling", "succeeded", "failed", "cancelled"]
 
 
 @router.post(
@@ -46,7 +46,7 @@ StateName = Literal["queued", "launching", "running", "cancelling", "succeeded",
 )
 async def create_run(  # noqa: PLR0913, PLR0917 - one parameter a dependency
     plan_id: Annotated[str, Path(max_length=100)],
-    request: RunRequest,
+    request: LaunchRequest,
     http: Request,
     settings: SettingsDep,
     plans: PlansDep,
@@ -81,7 +81,7 @@ async def list_runs(
     keeper: KeeperDep,
     caller: CallerDep,
     plan_id: Annotated[str | None, Query(min_length=1, max_length=100)] = None,
-    state: Annotated[StateName | None, Query()] = None,
+    state: Annotated[RunState | None, Query()] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = DEFAULT_LIMIT,
     cursor: Annotated[str | None, Query(max_length=400)] = None,
 ) -> Response:
@@ -179,7 +179,7 @@ def _json(body: dict[str, Any], status: int = 200, headers: dict[str, str] | Non
     return Response(dump(body), status, sent, "application/json")
 
 
-def _new_run(plan: dict[str, Any], request: RunRequest, key_id: str) -> NewRun:
+def _new_run(plan: dict[str, Any], request: LaunchRequest, key_id: str) -> NewRun:
     best = plan["result"]["best"]
     kept = ("schema_version", "id", "request", "result", "made_with")
     predicted = {"step_s": best["step_s"], "peak_bytes": best["memory"]["peak_allocated_bytes"]}

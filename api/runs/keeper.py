@@ -21,7 +21,7 @@ import planner
 from api.errors import Problem
 from api.runs.folder import RunFolder
 from api.runs.processes import host_identity, is_alive, kill_run
-from api.runs.requests import RunRequest, command_of
+from api.runs.requests import LaunchRequest, command_of
 from api.runs.states import RunState
 from api.runs.store import RunRow, Runs, details_of
 from api.settings import Settings
@@ -244,7 +244,7 @@ def write_folder(folder: RunFolder, row: RunRow, settings: Settings) -> None:
     """What the supervisor reads; a folder of an earlier attempt is kept."""
     folder.files.mkdir(parents=True, exist_ok=True)
     details = details_of(row)
-    request = RunRequest.model_validate_json(row.request)
+    request = LaunchRequest.model_validate_json(row.request)
     folder.write("plan.json", details["plan"])
     folder.write(
         "run.json",

@@ -94,7 +94,7 @@ EXAMPLE: Final[JsonDict] = {
 }
 
 
-class RunRequest(Frozen):
+class LaunchRequest(Frozen):
     """A run of a stored plan."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
@@ -113,7 +113,7 @@ class RunRequest(Frozen):
     place: Place = Place()
 
 
-def check_request(request: RunRequest, settings: Settings) -> None:
+def check_request(request: LaunchRequest, settings: Settings) -> None:
     """Raise Problem 422 for a path outside the roots, an unknown function, or a place of another launcher."""
     allowed = {"local": (), "slurm": SLURM_PLACE, "kubernetes": KUBERNETES_PLACE}[request.launcher]
     for key in request.place.model_dump(exclude_none=True):
@@ -144,7 +144,7 @@ def allowed_path(text: str, pointer: str, settings: Settings) -> Path:
     )
 
 
-def command_of(run_id: str, request: RunRequest, folder: RunFolder, settings: Settings) -> list[str]:
+def command_of(run_id: str, request: LaunchRequest, folder: RunFolder, settings: Settings) -> list[str]:
     """The command line of the run: `planner run` on the stored plan, or what stands for it in tests."""
     words = [
         *settings.run_command,
@@ -169,14 +169,14 @@ def command_of(run_id: str, request: RunRequest, folder: RunFolder, settings: Se
     return words
 
 
-def _model_words(request: RunRequest) -> list[str]:
+def _model_words(request: LaunchRequest) -> list[str]:
     source = request.model_source
     if isinstance(source, ModelFactory):
         return ["--factory", source.entry]
     return []
 
 
-def _data_words(request: RunRequest, settings: Settings) -> list[str]:
+def _data_words(request: LaunchRequest, settings: Settings) -> list[str]:
     data = request.data
     if isinstance(data, DataFactory):
         return ["--data", data.entry]
@@ -194,7 +194,7 @@ def configured_launch(launcher: str, stated: Sequence[str]) -> list[str]:
     return [text.removeprefix(prefix) for text in stated if text.startswith(prefix)]
 
 
-def _paths(request: RunRequest) -> Mapping[str, str]:
+def _paths(request: LaunchRequest) -> Mapping[str, str]:
     paths = {}
     if isinstance(request.model_source, ModelDirectory):
         paths["/model_source/path"] = request.model_source.path
@@ -205,7 +205,7 @@ def _paths(request: RunRequest) -> Mapping[str, str]:
     return paths
 
 
-def _entries(request: RunRequest) -> Mapping[str, str]:
+def _entries(request: LaunchRequest) -> Mapping[str, str]:
     entries = {}
     if isinstance(request.model_source, ModelFactory):
         entries["/model_source/entry"] = request.model_source.entry

@@ -2,6 +2,8 @@
 
 from typing import Any, Literal
 
+from api.runs.requests import LaunchRequest
+from api.runs.states import RunState
 from cost_models.specs.base import Frozen
 
 
@@ -20,11 +22,11 @@ class RunBody(Frozen):
 
     id: str
     plan_id: str
-    state: Literal["queued", "launching", "running", "cancelling", "succeeded", "failed", "cancelled"]
+    state: RunState
     failure_code: str | None
     failure_detail: str | None
     launcher: Literal["local", "slurm", "kubernetes"]
-    request: dict[str, Any]
+    request: LaunchRequest
     attempt: int
     created_at: str
     started_at: str | None

@@ -1,11 +1,12 @@
 """States of a run and the moves between them; a final state never changes."""
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Final
 
+from api.store.moves import MovingState
 
-class RunState(StrEnum):
+
+class RunState(MovingState):
     """Where a run is."""
 
     QUEUED = "queued"
@@ -16,15 +17,10 @@ class RunState(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
-    @property
-    def is_final(self) -> bool:
-        """Whether nothing follows, and no process of the run is left."""
-        return not LEGAL_MOVES[self]
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """States from which a run may come here."""
-        return tuple(source.value for source, targets in LEGAL_MOVES.items() if self in targets)
+    @classmethod
+    def moves(cls) -> "Mapping[RunState, frozenset[RunState]]":
+        """What may follow each state; after a final one no process of the run is left."""
+        return LEGAL_MOVES
 
 
 LEGAL_MOVES: Final[Mapping[RunState, frozenset[RunState]]] = {

@@ -1,11 +1,30 @@
-"""States of a plan and the moves between them; a final state never changes."""
+"""States and the moves between them, of plans and, in api/runs/states.py, of runs; a final state never changes."""
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 
-class State(StrEnum):
+class MovingState(StrEnum):
+    """A state that says what may follow it and what it may follow."""
+
+    @classmethod
+    def moves(cls) -> Mapping[Self, frozenset[Self]]:
+        """What may follow each state."""
+        raise NotImplementedError(cls.__name__)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing follows."""
+        return not self.moves()[self]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """States from which one may come here."""
+        return tuple(source.value for source, targets in self.moves().items() if self in targets)
+
+
+class State(MovingState):
     """Where a plan is."""
 
     QUEUED = "queued"
@@ -14,15 +33,10 @@ class State(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
-    @property
-    def is_final(self) -> bool:
-        """Whether nothing follows."""
-        return not LEGAL_MOVES[self]
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """States from which a plan may come here."""
-        return tuple(source.value for source, targets in LEGAL_MOVES.items() if self in targets)
+    @classmethod
+    def moves(cls) -> "Mapping[State, frozenset[State]]":
+        """What may follow each state."""
+        return LEGAL_MOVES
 
 
 LEGAL_MOVES: Final[Mapping[State, frozenset[State]]] = {

@@ -76,5 +76,6 @@ class Contrast:
             "gap": certificate.gap if certificate else None,
             "probability_plan_faster": self.plan_faster,
             "why": self.why,
+            "short": self.short,
             "sentence": self.sentence(),
         }

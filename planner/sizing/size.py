@@ -5,6 +5,7 @@
    below the first count that does (objective `devices`), so every smaller declared count is ruled out.
 """
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,6 +31,9 @@ from planner.sizing.table import Base, OnRow, Table
 FURTHER: Final = 4
 """How many times as far an open table reaches where nothing in it meets the deadline."""
 
+ALONE: Final = {"top_k": 0, "explain": False}
+"""A row holds the best plan alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class SizeReport:
@@ -41,6 +45,8 @@ class SizeReport:
     rows: tuple[SizeRow, ...]
     proofs: tuple[Mapping[str, Any], ...]
     warnings: tuple[str, ...]
+    left_out: tuple[Mapping[str, Any], ...] = ()
+    """Searches that a time limit of the whole table left out or cut short: cluster, devices, mark."""
 
     @property
     def is_yes(self) -> bool:
@@ -62,20 +68,26 @@ class SizeReport:
             "fewest_that_fit": marked[FEWEST_THAT_FIT],
             "cheapest": next(iter(marked[CHEAPEST]), None),
             "proofs": [dict(proof) for proof in self.proofs],
+            "complete": not self.left_out,
+            "left_out": [dict(one) for one in self.left_out],
             "warnings": list(self.warnings),
         }
 
 
-def size(request: SizeRequest, jobs: int = 0, on_row: OnRow | None = None) -> SizeReport:
-    """The table of a question; raises BadInput where the model, the job on every cluster, or a count is wrong."""
-    if request.search.run.tokens is None:
-        raise BadInput(
-            "no number of tokens; give --tokens, for example 1e12 or 15T", pointer="/search/run/tokens"
-        )
+def size(
+    request: SizeRequest, jobs: int = 0, on_row: OnRow | None = None, within_s: float | None = None
+) -> SizeReport:
+    """The table of a question; raises BadInput where the model, the job on every cluster, or a count is wrong.
+
+    After `within_s` no further search begins; what that leaves out is said.
+    """
+    _check(request.search)
+    request = request.model_copy(update={"search": request.search.model_copy(update=ALONE)})
     model = resolve_model(request.model)
     bases, refused = _bases(model, request)
     layers = LayersModel(spec=model.model_dump(mode="json"))
-    table = Table(layers, request, jobs, on_row or (lambda done, total: None))
+    deadline = None if within_s is None else time.monotonic() + within_s
+    table = Table(layers, request, jobs, on_row or (lambda done, total: None), deadline)
     for base in bases:
         table.ask(base, _counts(base, request), request.search)
     table.solve()
@@ -84,8 +96,26 @@ def size(request: SizeRequest, jobs: int = 0, on_row: OnRow | None = None) -> Si
     rows = with_cheapest(with_notes([row for base in bases for row in table.of(base)]))
     unit = "samples" if bases[0].situation.job.image_size else "tokens"
     proofs = [{"cluster": one.base.name, "mark": one.mark, **proof} for one, proof in table.proofs]
-    warnings = tuple(_warnings(bases, request.search))
-    return SizeReport(model.name, unit, request.search, (*rows, *refused), tuple(proofs), warnings)
+    left_out = [
+        {"cluster": one.base.name, "devices": one.devices, "mark": one.mark or None} for one in table.left_out
+    ]
+    warnings = (*_warnings(bases, request.search), *_unfinished(left_out, within_s))
+    return SizeReport(
+        model.name, unit, request.search, (*rows, *refused), tuple(proofs), warnings, tuple(left_out)
+    )
+
+
+def _check(search: SearchRequest) -> None:
+    if search.run.tokens is None:
+        raise BadInput(
+            "no number of tokens; give --tokens, for example 1e12 or 15T", pointer="/search/run/tokens"
+        )
+    if search.objective != "step_time" or search.pareto:
+        what = search.objective if search.objective != "step_time" else "pareto"
+        raise BadInput(
+            f"{what} in a table of numbers of devices; each row is the fastest plan, so leave it out",
+            pointer="/search/objective" if what == search.objective else "/search/pareto",
+        )
 
 
 def _bases(model: ModelSpec, request: SizeRequest) -> tuple[list[Base], list[SizeRow]]:
@@ -128,6 +158,8 @@ def _go_further(table: Table, bases: Sequence[Base]) -> None:
         return
     for base in bases:
         rows = table.of(base)
+        if not rows:
+            continue
         most = rows[-1].devices
         if base.is_open and most * FURTHER <= MOST_DEVICES and not any(row.will_do for row in rows):
             table.ask(base, [most * 2, most * FURTHER], request.search)
@@ -163,3 +195,11 @@ def _warnings(bases: Sequence[Base], search: SearchRequest) -> Iterator[str]:
         yield f"no price is known for {', '.join(unpriced)}, so cost is not given; state --price-per-device-hour"
     if len(bases) > 1 and search.run.price_per_device_hour_usd is not None:
         yield "the stated price stands for every cluster; put prices into cluster files where they differ"
+
+
+def _unfinished(left_out: Sequence[Mapping[str, Any]], within_s: float | None) -> Iterator[str]:
+    if left_out and within_s is not None:
+        yield (
+            f"{len(left_out)} searches were left out or cut short after {within_s:g} s; give more time, fewer "
+            "clusters, or the numbers of devices that matter"
+        )

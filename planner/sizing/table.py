@@ -1,8 +1,9 @@
-"""Plans for numbers of devices, solved on all cores and kept as rows."""
+"""Plans for numbers of devices, solved on all cores and kept as rows; what a time limit left out is counted."""
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from planner.request import ModelInput, PlanRequest, SearchRequest, SpecCluster
 from planner.situation import Situation, changed
@@ -11,6 +12,8 @@ from planner.sizing.rows import SizeRow, row_of
 from planner.sweep.pool import solve_all
 
 OnRow = Callable[[int, int], None]
+ENDED: Final = ("optimal", "infeasible", "refused")
+"""Statuses that more time would not change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +43,13 @@ class Table:
     request: SizeRequest
     jobs: int
     on_row: OnRow
+    deadline: float | None = None
+    """When to stop, by the monotonic clock; searches share the time that is left."""
     rows: dict[tuple[str, int], SizeRow] = field(default_factory=dict)
     proofs: list[tuple[Asked, Mapping[str, Any]]] = field(default_factory=list)
     waiting: list[Asked] = field(default_factory=list)
+    left_out: list[Asked] = field(default_factory=list)
+    """What was not asked, or ended early, because the time was over."""
     num_done: int = 0
 
     def ask(self, base: Base, counts: Sequence[int], search: SearchRequest, mark: str = "") -> None:
@@ -54,14 +61,33 @@ class Table:
             self.waiting.append(Asked(base, devices, request, mark))
 
     def solve(self) -> None:
-        """Solve what is on the list; the largest take longest and start first."""
-        asked = sorted(self.waiting, key=lambda one: -one.devices)
+        """Solve what is on the list. The largest take longest and start first, last where time may run out."""
+        sign = -1 if self.deadline is None else 1
+        asked = sorted(self.waiting, key=lambda one: sign * one.devices)
         self.waiting = []
-        total = self.num_done + len(asked)
-        for index, solved in solve_all([one.request for one in asked], self.jobs):
+        total, begun, cut = self.num_done + len(asked), [0], set[int]()
+        for index, solved in solve_all(self._in_time(asked, begun, cut), self.jobs):
             self._keep(asked[index], solved)
+            if index in cut and solved["status"] not in ENDED:
+                self.left_out.append(asked[index])
             self.num_done += 1
             self.on_row(self.num_done, total)
+        self.left_out.extend(asked[begun[0] :])
+
+    def _in_time(self, asked: Sequence[Asked], begun: list[int], cut: set[int]) -> Iterator[PlanRequest]:
+        """Requests while there is time, each with its share of it; `cut` are those that get less than they ask."""
+        for index, one in enumerate(asked):
+            search = one.request.search
+            if self.deadline is not None:
+                left_s = self.deadline - time.monotonic()
+                if left_s <= 0:
+                    return
+                share_s = left_s * max(self.jobs, 1) / (len(asked) - index)
+                if share_s < search.max_seconds:
+                    cut.add(index)
+                    search = search.model_copy(update={"max_seconds": share_s})
+            begun[0] = index + 1
+            yield one.request.model_copy(update={"search": search})
 
     def _keep(self, one: Asked, solved: Mapping[str, Any]) -> None:
         """Keep the row, and the proof of a marked one; a marked search that found nothing adds no row."""

@@ -19,12 +19,31 @@ def say(message: dict) -> None:
 
 
 def document(request: dict) -> dict:
-    certificate = {"lower_bound_s": None, "gap": None, "meshes_total": 7, "meshes_open": 2}
+    certificate = {
+        "objective": "step_time",
+        "lower_bound_s": None,
+        "gap": None,
+        "meshes_total": 7,
+        "meshes_illegal": {"batch": 1},
+        "meshes_out_of_memory": 4,
+        "meshes_bounded": 0,
+        "meshes_solved": 0,
+        "meshes_open": 2,
+        "space": {"tp": [1, 2], "stages": "contiguous"},
+        "wall_s": 0.1,
+    }
+    result = {
+        "status": "infeasible",
+        "best": None,
+        "alternatives": [],
+        "relaxations": [],
+        "reason": "no room",
+    }
     return {
         "schema_version": 1,
         "id": "plan_" + "a" * 32,
         "request": request,
-        "result": {"status": "infeasible", "best": None, "alternatives": [], "certificate": certificate},
+        "result": result | {"certificate": certificate},
         "made_with": {"planner_version": "0"},
     }
 

@@ -82,23 +82,48 @@ def test_the_server_answers_from_a_read_only_root(image: Image, data: Path) -> N
         stop(process)
 
 
+@pytest.fixture(scope="module")
+def with_torch(work: Path) -> Iterator[Image]:
+    torch = os.environ.get("PLANNER_TORCH", "torch==2.13.0")
+    image = Image(work, "Dockerfile.torch", "--build-arg", f"TORCH={torch}")
+    yield image
+    image.remove()
+
+
+@pytest.fixture
+def tiny(data: Path) -> Path:
+    """A data volume with a model's config."""
+    (data / "config.json").write_text(json.dumps(TINY))
+    return data
+
+
 @pytest.mark.matrix
-def test_a_plan_is_trained_in_the_image_with_torch(work: Path, data: Path) -> None:
-    image = Image(
-        work, "Dockerfile.torch", "--build-arg", f"TORCH={os.environ.get('PLANNER_TORCH', 'torch==2.13.0')}"
+def test_a_plan_is_trained_in_the_image_with_torch(with_torch: Image, tiny: Path) -> None:
+    assert with_torch.user == "1000:1000"
+    done = with_torch.run(tiny, "planner", "run", *JOB, "--strategy", "dp=2", "--steps", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    ran = json.loads(done.stdout)
+    assert (ran["steps"], ran["world_size"]) == (2, 2)
+
+
+@pytest.mark.matrix
+def test_a_profile_is_measured_there_and_used(with_torch: Image, tiny: Path) -> None:
+    words = [*JOB, "--minutes", "0.2", "--no-grid", "-o", "/data/measured", "--json"]
+    done = with_torch.run(tiny, "planner", "profile", *words)
+    assert done.returncode == 0, done.stderr
+    measured = json.loads(done.stdout)
+    assert measured["measured"] > 0
+    command = " ".join(
+        ["PARALLELISM_PLANNER_MEASURED=/data/measured planner evaluate", *JOB, "--strategy dp=2 --json"]
     )
-    try:
-        (data / "config.json").write_text(json.dumps(TINY))
-        job = "--model config.json --cluster cpu:2 --seq-len 16 --global-batch 4 --precision fp32 --engine torch"
-        done = image.run(
-            data, "planner", "run", *job.split(), *["--strategy", "dp=2", "--steps", "2", "--json"]
-        )
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["steps"] == 2
-    finally:
-        image.remove()
+    used = json.loads(with_torch.run(tiny, "sh", "-c", command).stdout)
+    assert Path(measured["folder"]).name in json.dumps(used["provenance"])
 
 
+JOB = (
+    *("--model", "config.json", "--cluster", "cpu:2", "--seq-len", "16", "--global-batch", "4"),
+    *("--precision", "fp32", "--engine", "torch"),
+)
 TINY = {
     "model_type": "llama",
     "hidden_size": 32,
