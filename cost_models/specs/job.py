@@ -174,7 +174,7 @@ def split_options(options: Mapping[str, Scalar]) -> tuple[dict[str, Scalar], dic
         prefix, _, rest = key.partition(".")
         if prefix not in parts or not rest:
             raise InvalidJob(
-                f"unknown option {key!r}; options start with job. or engine. (for example job.train_mtp=true)",
+                f"unknown option {key!r}; options start with job. or engine. (as job.train_mtp=true or engine.{key})",
                 pointer=f"/job/options/{key}",
             )
         parts[prefix][rest] = value

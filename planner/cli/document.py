@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from cost_models.errors import BadInput
 from planner.cli.inputs import STANDARD_INPUT, read_json, read_text, shown
+
+SCRIPTS: Final = (".sh", ".bash", ".py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,10 @@ class Document:
 def read_document(name: str) -> Document:
     """JSON or YAML of a file; raises BadInput in one sentence."""
     text = read_text(name, "file")
+    if text.startswith("#!") or Path(name).suffix in SCRIPTS:
+        raise BadInput(
+            f"file {shown(name)} is a script, no plan; give it as --settings {shown(name)} to evaluate or check"
+        )
     if text.lstrip().startswith("{"):
         return Document(name, read_json(text, name, "file"), is_json=True)
     from planner.strict_yaml import parse_yaml

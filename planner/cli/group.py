@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from planner.cli.answer import BAD_INPUT, BROKEN_PIPE, INTERNAL_ERROR, INTERRUPTED, Answer, print_answer
+from planner.cli.examples import epilog
 
 COMMANDS = (
     "plan",
@@ -53,7 +54,10 @@ class PlannerGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command = import_module(f"planner.cli.commands.{cmd_name}").command
-        return command if isinstance(command, click.Command) else None
+        if not isinstance(command, click.Command):
+            return None
+        command.epilog = command.epilog or epilog(cmd_name)
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

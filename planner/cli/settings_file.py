@@ -55,6 +55,15 @@ class Asked:
             }
         }
 
+    def notes(self) -> tuple[str, ...]:
+        """What the settings do not say, for people: taken from the framework's defaults, or not known here."""
+        read = self.settings
+        if read is None:
+            return ()
+        said = [f"the settings do not state {', '.join(read.assumed)}; taken as such"] if read.assumed else []
+        said += [f"not known here: {', '.join(read.unknown)}"] if read.unknown else []
+        return tuple(said)
+
 
 def asked(question: Question, given: Mapping[str, Any]) -> Asked:
     """What a command line asks: settings of a framework where they are given, else options and strategy."""

@@ -203,7 +203,11 @@ def _written_out(text: str) -> str:
     try:
         number = float(text)
     except ValueError:
-        return ""
+        scale = _SCALES.get(text[-1:].upper())
+        if scale is None or not text[:-1].isdigit():
+            return ""
+        binary = f" or {int(text[:-1]) * 1024}" if scale == _SCALES["K"] else ""
+        return f"write {int(text[:-1]) * int(scale)}{binary}"
     return (
         f"write {int(number)}" if math.isfinite(number) and number.is_integer() and abs(number) < 1e15 else ""
     )

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
-from cost_models.units import format_bytes
+from cost_models.units import format_bytes, format_seconds
 from planner.answers import Prediction, Relaxation
 from planner.relax.changes import Asked, Change, changes
 from planner.relax.hopeless import is_hopeless
@@ -136,8 +136,8 @@ def _try(change: Change, deadline: float) -> Relaxation | None:
         return None
     memory = best.memory
     detail = (
-        f"with {change.name} {best.strategy.mesh_text()} uses {format_bytes(memory.device_used_bytes)} of "
-        f"{format_bytes(memory.capacity_bytes)} at {best.step_s:.3g} s a step"
+        f"{best.strategy.mesh_text()} uses {format_bytes(memory.device_used_bytes)} of "
+        f"{format_bytes(memory.capacity_bytes)} at {format_seconds(best.step_s)} a step"
     )
     return Relaxation(change.name, detail, best.step_s, change.cost, memory.device_used_bytes)
 

@@ -28,7 +28,8 @@ def show_catalog(kind: str, name: str | None, payload: Mapping[str, Any]) -> Non
         console.print(made)
         return
     made = table("", "", "", header=False)
-    for key, value in _groups(payload) if "between" in payload else _rows(payload):
+    described = _cluster(payload) if "groups" in payload else _rows(payload)
+    for key, value in _groups(payload) if "between" in payload else described:
         text, source = _figure(key, value)
         made.add_row(f"[dim]{plain(key)}[/dim]", plain(text), f"[dim]{plain(source)}[/dim]")
     console.print(made)
@@ -48,6 +49,32 @@ def _groups(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for link in payload["between"]:
         rate = f"{link['bytes_per_s'] / 1e9:,.4g} GB/s a device, {format_seconds(link['latency_s'])}"
         yield " - ".join(link["groups"]), f"{link['tier']}, {rate}"
+
+
+def _cluster(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """A cluster of one kind of device: its nodes, its links, then what is known of the device."""
+    (group, *more), device = payload["groups"], payload["groups"][0]["device"]
+    if more:
+        yield from _rows(payload)
+        return
+    count, nodes = group["devices"] or group["nodes"] * group["devices_per_node"], group["nodes"]
+    yield "name", payload["name"]
+    yield (
+        "devices",
+        f"{count:,} x {device['title']}, {nodes:,} node{'s' * (nodes > 1)} of {group['devices_per_node']}",
+    )
+    for tier in payload["tiers"]:
+        yield f"tier {tier['name']}", _tier(tier)
+    if group["host_bytes"]:
+        yield "memory of a node", format_bytes(group["host_bytes"])
+    for key, value in device.items():
+        if key == "peak_flops":
+            yield from ((f"{precision} peak", figure) for precision, figure in value.items())
+        elif isinstance(value, Mapping):
+            yield (
+                key.removesuffix("_per_s").removesuffix("_bytes").removesuffix("_w").replace("_", " "),
+                value,
+            )
 
 
 def _tier(tier: Mapping[str, Any]) -> str:
@@ -144,7 +171,7 @@ def _cell(column: str, value: Any) -> str:
 def _figure(key: str, value: Any) -> tuple[str, str]:
     """The value of one key, and where it comes from if it says so."""
     if isinstance(value, Mapping) and {"value", "unit", "source"} <= set(value):
-        return f"{value['value']:,.6g} {value['unit']}", f"{value['kind']}: {value['source']}"
+        return _amount(value["value"], value["unit"]), f"{value['kind']}: {value['source']}"
     if isinstance(value, Mapping):
         figures = [
             (inner, *_figure(inner, entry)) for inner, entry in value.items() if entry not in (None, "")
@@ -159,6 +186,18 @@ def _figure(key: str, value: Any) -> tuple[str, str]:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"{value:,}", ""
     return str(value), ""
+
+
+def _amount(value: float, unit: str) -> str:
+    """A figure in the unit that people use for its size."""
+    if unit == "bytes":
+        return format_bytes(value)
+    if unit == "s":
+        return format_seconds(value)
+    if unit in ("bytes/s", "flop/s"):
+        name, scale = ("TFLOP/s", 1e12) if unit == "flop/s" else ("GB/s", 1e9)
+        return f"{value / scale:,.4g} {name}"
+    return f"{value:,.6g} {'' if unit == 'count' else unit}".rstrip()
 
 
 def _number(value: float | None) -> str:

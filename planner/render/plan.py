@@ -25,11 +25,15 @@ FOLLOWING_KEYS: Final = frozenset({"dp_shard", "dp_replicate", "stages"})
 """Keys that follow from others and are named only where nothing else differs."""
 
 
-def show_evaluation(situation: Situation, prediction: Prediction, report: Path | None = None) -> None:
+def show_evaluation(
+    situation: Situation, prediction: Prediction, report: Path | None = None, notes: tuple[str, ...] = ()
+) -> None:
     """`planner evaluate` for people."""
     console = make_console()
     show_situation(console, situation)
     show_prediction(console, prediction)
+    for note in notes:
+        console.print(f"[yellow]settings[/yellow] {plain(note)}")
     show_report(console, report)
 
 

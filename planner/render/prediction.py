@@ -47,7 +47,7 @@ def show_prediction(console: Console, prediction: Prediction) -> None:
     print_table(console, _memory(prediction), "Memory per pipeline stage at its peak, GiB")
     left_out = len(list(_equal_stages(prediction))) - MAX_STAGE_ROWS
     if left_out > 0:
-        console.print(f"[dim]... {left_out} more rows, see --json[/dim]")
+        console.print(f"[dim]... {left_out} rows above the last are left out, see --json[/dim]")
     print_table(
         console,
         _time(prediction),
@@ -68,7 +68,7 @@ def _summary(prediction: Prediction) -> Table:
     )
     rows = {
         "strategy": plain(prediction.strategy.mesh_text()),
-        "layers per stage": plain(_stages(prediction)),
+        "layers per chunk" if prediction.strategy.vpp > 1 else "layers per stage": plain(_stages(prediction)),
         "step": f"[bold]{format_seconds(prediction.step_s)}[/bold]  "
         f"(90 %: {format_seconds(prediction.step_s_low)} to {format_seconds(prediction.step_s_high)})",
         "per GPU": f"{rate}, {prediction.model_flops_per_s_per_device / TERA:,.0f} TFLOP/s of model FLOPs, "
@@ -92,8 +92,9 @@ def _summary(prediction: Prediction) -> Table:
 
 def _stages(prediction: Prediction) -> str:
     text = "+".join(str(count) for count in prediction.strategy.stages)
-    runs = [f"{len(list(same))}x{count}" for count, same in groupby(prediction.strategy.stages)]
-    return text if len(text) <= MAX_STAGES_TEXT else " ".join(runs)
+    runs = [(count, len(list(same))) for count, same in groupby(prediction.strategy.stages)]
+    short = ", ".join(f"{count} on {times}" if times > 1 else f"{count}" for count, times in runs)
+    return text if len(text) <= MAX_STAGES_TEXT else short
 
 
 def _memory(prediction: Prediction) -> Table:
@@ -114,7 +115,10 @@ def _memory(prediction: Prediction) -> Table:
     )
     for column in made.columns:
         column.no_wrap = True
-    for first, last, stage in list(_equal_stages(prediction))[:MAX_STAGE_ROWS]:
+    rows = list(_equal_stages(prediction))
+    for first, last, stage in (
+        rows if len(rows) <= MAX_STAGE_ROWS else [*rows[: MAX_STAGE_ROWS - 1], rows[-1]]
+    ):
         share = stage.device_used_bytes / (stage.capacity_bytes or memory.capacity_bytes)
         worst = first <= memory.worst_stage <= last
         made.add_row(

@@ -70,6 +70,6 @@ def _answer(
     def show() -> None:
         from planner.render import show_evaluation
 
-        show_evaluation(ask.situation, prediction, page)
+        show_evaluation(ask.situation, prediction, page, ask.notes())
 
     return Answer(payload | ask.to_json(), show, as_json, YES if prediction.fits else NO)
