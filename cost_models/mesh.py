@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from cost_models.communication import Span
 from cost_models.operators.base import Axis
 from cost_models.schedule.names import ScheduleName
-from cost_models.specs.offload import NO_OFFLOAD, Offload, parse_offload
+from cost_models.specs.offload import (
+    NO_ACTIVATIONS,
+    NO_OFFLOAD,
+    ActivationOffload,
+    Offload,
+    parse_act_offload,
+    parse_offload,
+)
 from cost_models.specs.pools import Pool, pools_of
 from cost_models.specs.strategy import DEFAULT_ORDER, Strategy
 
@@ -25,7 +32,7 @@ SCHEDULES: tuple[ScheduleName, ...] = tuple(ScheduleName)
 
 @dataclass(frozen=True, slots=True)
 class MeshKey:
-    """What is equal within one batch: recompute base, kind of context parallelism, order of axes, offload, pools."""
+    """What is equal within one batch: recompute base, kind of context parallelism, order of axes, offloads, pools."""
 
     scopes: tuple[str, ...] = ()
     cp_kind: str = "ring"
@@ -33,6 +40,7 @@ class MeshKey:
     offload: Offload = NO_OFFLOAD
     pools: tuple[Pool, ...] = ()
     """Device groups of the pipeline's ranks, in its order; none where all devices are alike."""
+    activations: ActivationOffload = NO_ACTIVATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +153,14 @@ def mesh_key(strategy: Strategy) -> MeshKey:
     """The batch a strategy belongs to."""
     offload = parse_offload(strategy.offload)
     pools = pools_of(strategy.stage_groups, strategy.tp * strategy.cp * strategy.dp)
-    return MeshKey(strategy.recompute.scopes, strategy.cp_kind, strategy.order, offload, pools)
+    return MeshKey(
+        strategy.recompute.scopes,
+        strategy.cp_kind,
+        strategy.order,
+        offload,
+        pools,
+        parse_act_offload(strategy.act_offload),
+    )
 
 
 def batch_of(strategies: Iterable[Strategy], key: MeshKey) -> MeshBatch:

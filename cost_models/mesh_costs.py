@@ -16,6 +16,7 @@ from cost_models.operators.base import Collective
 from cost_models.overlap import expected_maximum_factor
 from cost_models.pricing import PricedRows, Pricer
 from cost_models.schedule.names import ScheduleName
+from cost_models.schedule import in_flight
 from cost_models.states import RowStates
 
 GRADIENT_NORM_BYTES = 4.0
@@ -89,12 +90,13 @@ def mesh_costs(pricer: Pricer, priced: PricedRows, rules: BatchRules, index: int
     """The costs of mesh `index` of a batch, expanded to one line per layer."""
     meshes = priced.meshes
     space = pricer.engine.space(pricer.model, pricer.job)
+    held_more = _held_more(meshes, index, pricer.job.global_batch)
     return MeshCosts(
         schedule=meshes.schedule_name(index),
         pp=int(meshes.pp[index]),
         vpp=int(meshes.vpp[index]),
         num_micro_batches=int(meshes.micro_batches(pricer.job.global_batch)[index]),
-        table=_in_pairs(priced, rules, index, _layer_table(priced, index)),
+        table=_in_pairs(priced, rules, index, _layer_table(priced, index, held_more)),
         rules=_step_rules(pricer, meshes, rules, index),
         uniform_full=space.uniform_full,
         uniform_chunks=space.uniform_chunks,
@@ -117,7 +119,7 @@ def _in_pairs(priced: PricedRows, rules: BatchRules, index: int, table: LayerTab
     return replace(shorter, forward_spare_s=forward_s, backward_spare_s=backward_s)
 
 
-def _layer_table(priced: PricedRows, index: int) -> LayerTable:
+def _layer_table(priced: PricedRows, index: int, held_more: float) -> LayerTable:
     lines = np.asarray(priced.rows.layers)
     work, states = priced.work, priced.states
 
@@ -143,8 +145,16 @@ def _layer_table(priced: PricedRows, index: int) -> LayerTable:
         transient_bytes=_beside_head(priced, index, line(work.transient_bytes), 0),
         full_transient_bytes=_beside_head(priced, index, line(work.full_transient_bytes), 1),
         **_outside_the_schedule(states, line),
-        host_bytes=line(states.host_bytes),
+        host_bytes=line(states.host_bytes) + held_more * line(work.host_bytes),
     )
+
+
+def _held_more(meshes: MeshBatch, index: int, global_batch: int) -> float:
+    """Micro-batches beyond one whose activations rest on the host at once; a pipeline has none there."""
+    micro, vpp = int(meshes.micro_batches(global_batch)[index]), int(meshes.vpp[index])
+    if meshes.pp[index] > 1 or meshes.key.activations.kind == "none":
+        return 0.0
+    return float(max(map(max, in_flight(meshes.schedule_name(index), 1, vpp, micro).vectors[0]))) - 1.0
 
 
 def _outside_the_schedule(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cost_models.activation_offload import offload_activations, window_of, with_copies
 from cost_models.chunk import TIME_CAUSES, Array
 from cost_models.communication import Network, expert_groups, message_seconds, stack_messages
 from cost_models.engines import Engine
@@ -17,7 +18,7 @@ from cost_models.mesh import MeshBatch, distinct_points
 from cost_models.operators.base import Axis, Phase, Shard, Style
 from cost_models.overlap import exposed
 from cost_models.roofline import Efficiency, kernel_seconds, stack_kernels
-from cost_models.row_work import RowWork, inner, with_copies, with_reference
+from cost_models.row_work import RowWork, with_reference
 from cost_models.rows import RowLayer, Rows, model_rows, stack_shard
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.job import Job
@@ -91,7 +92,11 @@ class Pricer:
             work = with_reference(work, self.job.reference.forwards)
         work = self._with_gathers(work, states, meshes)
         if style.checkpoints_on_host:
-            work, states = self._with_copies(work, states)
+            link_s = host_rates(self.cluster).link_seconds(2.0 * work.boundary_bytes)
+            shown_s = self._beside(link_s, window_of(work), self.engine.overlap().micro_overlap)
+            work = with_copies(work, shown_s, work.boundary_bytes)
+        if style.checkpoints_on_host or meshes.key.activations.kind != "none":
+            states = replace(states, host_bytes=states.host_bytes + work.host_bytes)
         work = self._with_outputs(work, meshes)
         if not self.engine.shards_by_unit:
             kept = work.saved_bytes[-1] if self.engine.keeps_logits else None
@@ -103,7 +108,12 @@ class Pricer:
         """Work of every row alone, without what parameter states add to it; arrays (…, rows, B)."""
         points, inverse = distinct_points(meshes)
         style = self.style(meshes.key.cp_kind)
-        return self._work(model_rows(self.model, self.job), points, style).take(inverse)
+        work = self._work(model_rows(self.model, self.job), points, style)
+        moved = meshes.key.activations
+        if moved.kind != "none":
+            host, overlap = host_rates(self.cluster), self.engine.copy_overlap
+            work = offload_activations(work, moved, self.model.num_blocks, host, overlap)
+        return work.take(inverse)
 
     def row_states(self, meshes: MeshBatch) -> RowStates:
         """States of every row alone; recompute scopes do not matter to them. Arrays (…, rows, B)."""
@@ -147,15 +157,6 @@ class Pricer:
             full_transient_bytes=work.full_transient_bytes
             + gathered
             + _waiting(states, work.full_saved_bytes),
-        )
-
-    def _with_copies(self, work: RowWork, states: RowStates) -> tuple[RowWork, RowStates]:
-        """Inputs of recomputed layers go to the host after forward and come back before backward, beside compute."""
-        link_s = host_rates(self.cluster).link_seconds(work.boundary_bytes)
-        window_s = work.forward_parts_s[0] + work.backward_parts_s[0]
-        shown = self._beside(2.0 * link_s, window_s, self.engine.overlap().micro_overlap)
-        return with_copies(work, shown), replace(
-            states, host_bytes=states.host_bytes + inner(work.boundary_bytes)
         )
 
     def _by_unit(
@@ -210,9 +211,8 @@ class Pricer:
                 kernel, message = kernel + len(walk.kernels), message + len(walk.messages)
         memory[_TRANSIENTS, -1] += self._loss_bytes(rows, walks)
         fields = dict(zip(_MEMORY, memory[: len(_MEMORY)], strict=True))
-        return RowWork(
-            forward, backward, weight.sum(0), base, spared, **fields, passes=memory[len(_MEMORY) :]
-        )
+        fields |= {"passes": memory[len(_MEMORY) :], "host_bytes": np.zeros(shape[1:])}
+        return RowWork(forward, backward, weight.sum(0), base, spared, **fields)
 
     def _loss_bytes(self, rows: Rows, walks: list[list[LayerWalk]]) -> Num:
         """What the loss builds from all layers at once, on top of the head's transient."""

@@ -26,6 +26,7 @@ class RowWork:
     boundary_bytes: Array
     halfway_bytes: Array
     passes: Array  # (5, rows, U): forward, backward, the same of a recomputed row, the loss behind
+    host_bytes: Array  # of a micro-batch's activations, in the host's memory
 
     def take(self, index: Int) -> "RowWork":
         """The same work spread to meshes: U -> B."""
@@ -38,13 +39,6 @@ def with_reference(work: RowWork, forwards: float) -> RowWork:
     return replace(
         work, forward_parts_s=work.forward_parts_s + more, spared_parts_s=work.spared_parts_s + more
     )
-
-
-def with_copies(work: RowWork, shown_s: Array) -> RowWork:
-    """Recomputing a row also shows so many seconds (rows, B) of its input's way to the host and back."""
-    spared = work.spared_parts_s.copy()
-    spared[_DATA] -= shown_s
-    return replace(work, spared_parts_s=spared)
 
 
 def inner(values: Array) -> Array:

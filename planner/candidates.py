@@ -13,7 +13,7 @@ import numpy as np
 from cost_models.engines import Engine, Facts, Space
 from cost_models.mesh import SCHEDULES, Bool, Int, MeshBatch, MeshKey
 from cost_models.schedule.names import ScheduleName
-from cost_models.specs.offload import Offload, parse_offload
+from cost_models.specs.offload import ActivationOffload, Offload, parse_act_offload, parse_offload
 from cost_models.specs.recompute import Recompute
 from cost_models.specs.strategy import Strategy, divisors
 from planner.families import AXES, Families, Options, State, sort_out
@@ -28,6 +28,9 @@ CHUNKS_PER_RANK = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20)
 """Virtual stages per rank that the search tries; those above MANY_CHUNKS where the layers divide evenly."""
 
 MANY_CHUNKS = 8
+
+OPTIMIZER_SHARES = ("optimizer:0.25", "optimizer:0.5", "optimizer:0.75")
+"""Shares of the optimizer on the host that are tried where offload=allowed asks for all."""
 
 CP_KINDS = ("ring", "allgather", "ulysses")
 
@@ -66,7 +69,11 @@ def enumerate_candidates(engine: Engine, facts: Facts, restrictions: Restriction
     space = engine.space(facts.model, facts.job)
     values = axis_values(engine, space, facts, restrictions)
     rows = _rows(values, facts, restrictions)
-    options = Options(_pipes(values), _states(values, space, restrictions), _kinds(space, restrictions))
+    options = Options(
+        _pipes(values),
+        _states(values, space, restrictions),
+        _kinds(space, facts.model.num_blocks, restrictions),
+    )
     families, total, illegal = sort_out(
         engine, facts, rows, options, _plausible(rows, options, facts.model.num_blocks)
     )
@@ -78,7 +85,11 @@ def all_meshes(engine: Engine, facts: Facts, restrictions: Restrictions) -> Mesh
     space = engine.space(facts.model, facts.job)
     values = axis_values(engine, space, facts, restrictions)
     rows = _rows(values, facts, restrictions)
-    options = Options(_pipes(values), _states(values, space, restrictions), _kinds(space, restrictions))
+    options = Options(
+        _pipes(values),
+        _states(values, space, restrictions),
+        _kinds(space, facts.model.num_blocks, restrictions),
+    )
     pipes, states, _ = _plausible(rows, options, facts.model.num_blocks)
     families = Families(rows, options, pipes, states, np.ones((rows.size, 1), dtype=bool))
     none = [i for i, state in enumerate(options.states) if state.offload == options.states[0].offload]
@@ -174,26 +185,57 @@ def _states(
         for offload in _offloads(space, restrictions)
         for zero in values["zero"]
         for replicate in values["dp_replicate"]
-        if (zero >= space.replicate_zero or replicate == 1) and (zero >= 2 or not offload.parameters)
+        if (zero >= space.replicate_zero or replicate == 1)
+        and (zero >= 2 or not offload.parameters or offload.kind not in space.offload)
     )
 
 
 def _offloads(space: Space, restrictions: Restrictions) -> tuple[Offload, ...]:
-    """Nothing, and what the engine can keep on the host, whole."""
-    found = ("none", *space.offload)
-    return tuple(parse_offload(text) for text in restrictions.words("offload", found))
+    """Nothing, and what the engine can keep on the host, whole; shares of the optimizer where all is allowed."""
+    whole = ("none", *space.offload)
+    shares = OPTIMIZER_SHARES if "optimizer" in space.offload else ()
+    words = restrictions.words("offload", whole, every=(*whole, *shares))
+    return tuple(parse_offload(text) for text in words)
 
 
-def _kinds(space: Space, restrictions: Restrictions) -> tuple[MeshKey, ...]:
-    """Recompute scopes x kinds of context parallelism x orders."""
+def _activations(space: Space, blocks: int, restrictions: Restrictions) -> tuple[ActivationOffload, ...]:
+    """None; where it is asked for, what the engine can move, of blocks a quarter, half, three quarters and most."""
+    most = blocks if space.most_offloaded is None else space.most_offloaded
+    counts = sorted({max(blocks * part // 4, 1) for part in (1, 2, 3)} | {most}) if blocks > 1 else [most]
+    several = tuple("blocks" if n == blocks else f"blocks:{n}" for n in counts if n <= most)
+    every = ("none", *space.act_offload)
+    if "blocks" in every:
+        every = (*(kind for kind in every if kind != "blocks"), *several)
+    words = restrictions.words("act_offload", ("none",), every=every)
+    return tuple(parse_act_offload(text) for text in words)
+
+
+def _kinds(space: Space, blocks: int, restrictions: Restrictions) -> tuple[MeshKey, ...]:
+    """Recompute scopes x kinds of context parallelism x orders x what activations rest on the host."""
     cp_kinds = restrictions.words("cp_kind", CP_KINDS if space.context else CP_KINDS[:1])
     orders = restrictions.words("order", tuple("-".join(order) for order in space.orders))
     return tuple(
-        MeshKey(scopes=scopes, cp_kind=cp_kind, order=tuple(order.split("-")))
+        MeshKey(scopes=scopes, cp_kind=cp_kind, order=tuple(order.split("-")), activations=moved)
+        for moved in _activations(space, blocks, restrictions)
         for order in orders
         for cp_kind in cp_kinds
         for scopes in restrictions.scopes(space.scopes, space.full_recompute)
+        if _recompute_goes_with(moved, scopes, space, restrictions)
     )
+
+
+def _recompute_goes_with(
+    moved: ActivationOffload, scopes: tuple[str, ...], space: Space, restrictions: Restrictions
+) -> bool:
+    """Checkpoints are inputs of blocks recomputed in full, which no scope goes with; offloaded blocks are not."""
+    if moved.checkpoints:
+        return (
+            not scopes
+            and space.full_recompute
+            and (restrictions.may_recompute_fully or restrictions.all_recomputed)
+        )
+    must = restrictions.all_recomputed or (restrictions.needs_full and not scopes)
+    return not (moved.blocks and must)
 
 
 def _plausible(rows: MeshBatch, options: Options, blocks: int) -> tuple[Bool, Bool, Bool]:
@@ -229,6 +271,7 @@ def _describe(values: Mapping[str, tuple[int, ...]], space: Space, options: Opti
     described["stages"] = STAGES
     described["cp_kind"] = list(dict.fromkeys(key.cp_kind for key in options.kinds))
     described["order"] = list(dict.fromkeys("-".join(key.order) for key in options.kinds))
+    described["act_offload"] = list(dict.fromkeys(key.activations.text() for key in options.kinds))
     described["offload"] = list(dict.fromkeys(state.offload.text() for state in options.states))
     return described
 
@@ -255,5 +298,6 @@ def strategy_of(batch: MeshBatch, row: int, stages: tuple[int, ...], recompute: 
         cp_kind=batch.key.cp_kind,
         order=batch.key.order,
         offload=batch.key.offload.text(),
+        act_offload=batch.key.activations.text(),
         stage_groups=batch.stage_groups(row),
     )

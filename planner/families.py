@@ -1,7 +1,7 @@
 """A space too large to list: rows of degrees, times ways to run the pipeline, to keep states, and kinds of mesh.
 
     mesh = row (tp, cp, pp, ep, etp, dp, mbs, sp) x pipe (schedule, vpp) x state (zero, dp_replicate, offload)
-           x kind (recompute scopes, kind of context parallelism, order of axes)
+           x kind (recompute scopes, kind of context parallelism, order of axes, offloaded activations)
 
 A rule of legality looks at few axes, so it is asked once per row and once per (row, pipe), (row, state) or (row, kind)
 instead of once per mesh. Which axes a rule looks at is not declared but seen: it is given columns that remember having
@@ -28,7 +28,7 @@ from cost_models.specs.offload import NO_OFFLOAD, Offload
 AXES = tuple(f.name for f in fields(MeshBatch) if f.name != "key")
 PIPE_AXES = frozenset({"schedule", "vpp"})
 STATE_AXES = frozenset({"zero", "dp_replicate", "dp_shard", "offload"})
-KIND_AXES = frozenset({"scopes", "cp_kind", "order"})
+KIND_AXES = frozenset({"scopes", "cp_kind", "order", "activations"})
 
 
 class CrossedRule(Exception):

@@ -76,3 +76,6 @@ def _changes(situation: Situation, plan: Strategy) -> Iterator[tuple[str, Strate
         yield f"zero={zero}", replace(plan, zero=zero)
     if plan.offload == "none":
         yield "offload=optimizer", replace(plan, offload="optimizer")
+    if plan.act_offload == "none":
+        kind = "checkpoints" if plan.recompute.full else "blocks"
+        yield f"act_offload={kind}", replace(plan, act_offload=kind)

@@ -12,7 +12,7 @@ from typing import Final
 from cost_models.errors import BadInput
 from cost_models.mesh import SCHEDULES
 from cost_models.schedule.names import ScheduleName
-from cost_models.specs.offload import parse_offload
+from cost_models.specs.offload import parse_act_offload, parse_offload
 from cost_models.specs.recompute import ALL_LAYERS, Recompute, parse_recompute
 from cost_models.specs.strategy import DEFAULT_ORDER, ORDER_AXES
 from cost_models.suggest import did_you_mean
@@ -37,10 +37,13 @@ SEARCHED = (
     "cp_kind",
     "order",
     "offload",
+    "act_offload",
     "groups",
 )
-WORDS: Final = ("cp_kind", "order", "offload", "groups")
+WORDS: Final = ("cp_kind", "order", "offload", "act_offload", "groups")
 """Axes whose values are words."""
+ALLOWED: Final = "allowed"
+"""The word for every value of offload that the engine has; offload=allowed speaks for act_offload too."""
 CP_KINDS: Final = ("ring", "allgather", "ulysses")
 
 
@@ -70,15 +73,24 @@ class Restrictions:
     pinned_words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     banned_words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def words(self, key: str, usual: Iterable[str]) -> tuple[str, ...]:
-        """The allowed values of an axis of words: the pinned ones, or the usual ones, without the banned ones."""
-        found = self.pinned_words.get(key) or tuple(usual)
+    def words(self, key: str, usual: Iterable[str], every: Iterable[str] = ()) -> tuple[str, ...]:
+        """The allowed values of an axis of words: the pinned ones, or the usual ones, without the banned ones.
+
+        A pin to `allowed` stands for `every` one.
+        """
+        pinned = self.pinned_words.get(key)
+        if pinned is None and key == "act_offload" and ALLOWED in self.pinned_words.get("offload", ()):
+            pinned = (ALLOWED,)
+        found = tuple(usual) if pinned is None else pinned
+        found = tuple(every) if ALLOWED in found else found
         return tuple(word for word in found if word not in self.banned_words.get(key, ()))
 
     def takes_text(self, key: str, text: str) -> bool:
         """Whether an axis of words may have a value."""
         pinned = self.pinned_words.get(key)
-        return (pinned is None or text in pinned) and text not in self.banned_words.get(key, ())
+        return (pinned is None or text in pinned or ALLOWED in pinned) and text not in self.banned_words.get(
+            key, ()
+        )
 
     def takes(self, key: str, value: int) -> bool:
         """Whether an axis may have a value."""
@@ -172,8 +184,12 @@ def _words(key: str, text: str, pointer: str) -> tuple[str, ...]:
 
 
 def _word(key: str, text: str, pointer: str) -> str:
+    if text == ALLOWED and key in ("offload", "act_offload") and pointer == "/search/pins":
+        return text
     if key == "offload":
         return parse_offload(text).text()
+    if key == "act_offload":
+        return parse_act_offload(text).text()
     if key == "groups" and "*" in text:
         detail = (
             f"groups={text:.60} names ranks; name the groups alone, as in groups=a100+h100, and pin pp beside"

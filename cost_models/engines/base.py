@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cost_models.engines.common_rules import common_rules
 from cost_models.engines.group_rules import usable_groups
+from cost_models.engines.offload_rules import offload_rules
 from cost_models.engines.options import EngineOptions
 from cost_models.engines.overlap_policy import OverlapPolicy
 from cost_models.engines.precision import check_precision
@@ -29,6 +30,11 @@ from cost_models.specs.strategy import Strategy
 from cost_models.units import MIB, Num
 
 DTYPE_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
+
+
+COPY_OVERLAP = 0.8
+"""[Empirical] share of a block's kernels that copies on streams of their own hide behind: assumed as FSDP's prefetch,
+which is issued the same way; to be measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +175,7 @@ class Engine(ABC):
 
     def rules(self) -> tuple[Rule, ...]:
         """Legality rules of this engine, the common ones first."""
-        return common_rules()
+        return (*common_rules(), *offload_rules(self.space))
 
     def can_sequence_parallel(self, model: ModelSpec) -> bool:
         """Whether sequence parallelism is on by default with tensor parallelism."""
@@ -196,6 +202,11 @@ class Engine(ABC):
     def keeps_logits(self) -> bool:
         """Whether logits stay to the end of the last stage's backward."""
         return False
+
+    @property
+    def copy_overlap(self) -> float:
+        """Share of a block's kernels that copies of its offloaded activations hide behind."""
+        return COPY_OVERLAP
 
     def step_seconds(self, meshes: MeshBatch) -> Num:
         """Seconds that a step spends outside its schedule on the engine's own account, (B,)."""

@@ -6,7 +6,7 @@ from cost_models.engines.rules import Facts, nearest_worlds
 from cost_models.engines.stage_rules import even_stages
 from cost_models.errors import IllegalStrategy, Violation
 from cost_models.schedule.names import ScheduleName
-from cost_models.specs.offload import parse_offload
+from cost_models.specs.offload import parse_act_offload, parse_offload
 from cost_models.specs.pools import SHARED, groups_text
 from cost_models.specs.recompute import parse_recompute
 from cost_models.specs.strategy import DEFAULT_ORDER, Strategy, StrategyRequest
@@ -41,6 +41,7 @@ def complete(engine: Engine, facts: Facts, request: StrategyRequest) -> Strategy
         cp_kind=request.cp_kind or engine.default_cp_kind,
         order=request.order or (REPLICA_ORDER if SHARED in "".join(groups) else DEFAULT_ORDER),
         offload=parse_offload(request.offload or "none").text(),
+        act_offload=parse_act_offload(request.act_offload or "none").text(),
         stage_groups=groups,
     )
 

@@ -67,6 +67,7 @@ class DeepSpeed(TorchFamily):
             context=False,
             expert=model.is_moe,
             offload=("optimizer", "parameters"),
+            act_offload=("checkpoints",),
         )
 
     def style(self, job: Job, cp_kind: str) -> Style:

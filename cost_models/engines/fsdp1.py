@@ -56,6 +56,7 @@ class Fsdp1(TorchFamily):
             context=False,
             expert=False,
             offload=("parameters",),
+            act_offload=("checkpoints", "blocks"),
         )
 
     def state_bytes(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> StateBytes:

@@ -19,7 +19,13 @@ from cost_models.engines.base import (
 )
 from cost_models.engines.megatron_dummies import empty_gradient_bytes
 from cost_models.engines.megatron_fsdp import fsdp_instants, fsdp_plan, fsdp_states
-from cost_models.engines.megatron_rules import fp8_rules, kv_divides, kv_replication, plain_sends
+from cost_models.engines.megatron_rules import (
+    fp8_rules,
+    kv_divides,
+    kv_replication,
+    offloads_without_recompute,
+    plain_sends,
+)
 from cost_models.engines.megatron_states import (
     NARROW_WEIGHT_BYTES,
     gathered_bytes,
@@ -77,6 +83,8 @@ class Megatron(Engine):
             schedules=("1f1b", "interleaved"),
             scopes=scopes,
             offload=() if sharded else ("optimizer",),
+            act_offload=("blocks",) if self.settings.transformer_impl == "transformer_engine" else (),
+            most_offloaded=model.num_blocks - 1,
             full_recompute=not self.settings.ep_overlap,
             replicate_zero=1,
             lone_ends=True,
@@ -250,6 +258,7 @@ class Megatron(Engine):
                 ("sp=true", "tp 1"),
             ),
         )
+        rules = (*rules, offloads_without_recompute())
         if self.settings.ep_overlap:
             rules = (*rules, _overlapped_experts())
         if not self.settings.overlap_p2p:

@@ -58,6 +58,19 @@ def plain_sends() -> Rule:
     )
 
 
+def offloads_without_recompute() -> Rule:
+    """Activations of whole layers are offloaded or recomputed, not both."""
+    return fixed(
+        "megatron_act_offload",
+        "megatron/core/transformer/transformer_config.py: cpu_offloading with recompute_granularity",
+        lambda facts, meshes: np.full(
+            meshes.size, meshes.key.activations.kind == "blocks" and bool(meshes.key.scopes)
+        ),
+        "act_offload of blocks with selective recompute, which --cpu-offloading does not go with",
+        ("recompute=none", "act_offload=none"),
+    )
+
+
 def fp8_rules() -> tuple[Rule, ...]:
     """Shapes of products that Transformer Engine takes in narrow types."""
     return (

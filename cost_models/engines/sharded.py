@@ -40,6 +40,7 @@ class Torch(TorchFamily):
             expert=model.is_moe,
             uniform_full=False,
             offload=("optimizer", "parameters"),
+            act_offload=("checkpoints", "blocks"),
         )
 
     def rules(self) -> tuple[Rule, ...]:
@@ -75,6 +76,7 @@ class Fsdp2(TorchFamily):
             context=not model.is_vision,
             expert=False,
             offload=("optimizer", "parameters"),
+            act_offload=("checkpoints", "blocks"),
         )
 
     def rules(self) -> tuple[Rule, ...]:
@@ -117,6 +119,7 @@ class Ddp(TorchFamily):
             tensor=False,
             context=False,
             expert=False,
+            act_offload=("checkpoints", "blocks"),
         )
 
     def state_bytes(self, group: ParameterGroup, meshes: MeshBatch, job: Job) -> StateBytes:

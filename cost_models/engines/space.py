@@ -43,6 +43,10 @@ class Space:
     full_recompute: bool = True
     offload: tuple[str, ...] = ()
     """Kinds of offload that the engine has, beside none."""
+    act_offload: tuple[str, ...] = ()
+    """Kinds of activation offload that the engine has (`checkpoints`, `blocks`); asked for, not searched by itself."""
+    most_offloaded: int | None = None
+    """Most blocks whose activations it moves; None: all."""
     own_scopes: tuple[str, ...] = ()
     """Recompute scopes that the engine adds to the model's."""
     replicate_zero: int = 2

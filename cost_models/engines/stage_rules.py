@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from cost_models.engines.rules import Facts
 from cost_models.engines.space import Space
 from cost_models.errors import Violation
-from cost_models.specs.offload import parse_offload
+from cost_models.specs.offload import parse_act_offload, parse_offload
 from cost_models.specs.strategy import Strategy
 
 
@@ -24,7 +24,7 @@ def stage_violations(facts: Facts, strategy: Strategy, space: Space) -> tuple[Vi
     return (
         *_stages(facts, strategy, space),
         *_recompute(facts, strategy, space),
-        *_offload(facts, strategy, space),
+        *_offload(strategy, space),
     )
 
 
@@ -83,18 +83,19 @@ def _recompute(facts: Facts, strategy: Strategy, space: Space) -> Iterator[Viola
         yield Violation("recompute_mixed", detail, ("recompute=full:K", "recompute=selective"), source)
 
 
-def _offload(facts: Facts, strategy: Strategy, space: Space) -> Iterator[Violation]:
-    kind = parse_offload(strategy.offload).kind
-    if kind == "none":
-        return
-    if kind not in space.offload:
-        legal = (f"one of none, {', '.join(space.offload)}",) if space.offload else ("offload=none",)
-        detail = f"offload={strategy.offload:.60} is not modelled for engine {facts.job.engine}"
-        yield Violation("offload", detail, legal)
-    elif kind == "parameters" and strategy.zero < 2:
+def _offload(strategy: Strategy, space: Space) -> Iterator[Violation]:
+    """Parameters rest on the host where they are divided; activations of blocks that are not recomputed."""
+    if parse_offload(strategy.offload).parameters and strategy.zero < 2 and "parameters" in space.offload:
         yield Violation(
             "offload_zero",
             f"offload=parameters with zero {strategy.zero}: every rank would need all parameters on its device",
             ("zero 2 or 3", "offload=optimizer"),
             "torch.distributed.fsdp CPUOffloadPolicy",
         )
+    full = strategy.recompute.full
+    recomputed = any(full) if isinstance(full, tuple) else full
+    if parse_act_offload(strategy.act_offload).blocks and recomputed:
+        moved, recompute = strategy.act_offload, strategy.recompute.text()
+        detail = f"act_offload={moved:.60} with recompute={recompute:.60}, which keeps inputs alone"
+        nearest = tuple(f"act_offload={kind}" for kind in space.act_offload if kind == "checkpoints")
+        yield Violation("act_offload_recompute", detail, (*nearest, "recompute=none"))

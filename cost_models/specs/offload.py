@@ -1,4 +1,4 @@
-"""What a strategy keeps in the host's memory instead of the device's: nothing, optimizer states, or all parameters."""
+"""What a strategy keeps in the host's memory instead of the device's: optimizer states, parameters, activations."""
 
 import math
 import re
@@ -8,7 +8,11 @@ from typing import Final
 from cost_models.errors import IllegalStrategy, Violation
 
 FORMS: Final = ("none", "optimizer", "optimizer:0.5", "parameters")
+ACTIVATION_FORMS: Final = ("none", "checkpoints", "blocks", "blocks:12")
+ALL_BLOCKS: Final = 10**9
+"""More blocks than any model has: all of them."""
 _SHARE: Final = re.compile(r"[0-9]{0,3}\.?[0-9]{1,9}")
+_COUNT: Final = re.compile(r"[0-9]{1,8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +63,43 @@ def _share(text: str) -> float | None:
     """A share above 0 and at most 1; None for anything else."""
     share = float(text) if _SHARE.fullmatch(text) else math.nan
     return share if 0.0 < share <= 1.0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class ActivationOffload:
+    """What rests in the host's memory between a forward and its backward.
+
+    `checkpoints`: the inputs of fully recomputed blocks. `blocks`: all that so many blocks save; the last blocks'
+    copies are still on their way when the backward begins, so the first ones of the model are meant, and each block is
+    priced as that share of one.
+    """
+
+    blocks: int = 0
+    checkpoints: bool = False
+
+    @property
+    def kind(self) -> str:
+        """`none`, `checkpoints` or `blocks`."""
+        return "checkpoints" if self.checkpoints else "blocks" if self.blocks else "none"
+
+    def share(self, num_blocks: int) -> float:
+        """Share of a model's blocks whose activations are moved."""
+        return min(self.blocks / num_blocks, 1.0)
+
+    def text(self) -> str:
+        """The strategy's text form."""
+        return f"blocks:{self.blocks}" if 0 < self.blocks < ALL_BLOCKS else self.kind
+
+
+NO_ACTIVATIONS: Final = ActivationOffload()
+
+
+def parse_act_offload(text: str) -> ActivationOffload:
+    """An ActivationOffload from its text form; raises IllegalStrategy with the legal forms."""
+    kind, colon, count = text.strip().partition(":")
+    if kind in ("none", "checkpoints", "blocks") and not colon:
+        return ActivationOffload(ALL_BLOCKS if kind == "blocks" else 0, kind == "checkpoints")
+    if kind == "blocks" and _COUNT.fullmatch(count) and int(count):
+        return ActivationOffload(int(count))
+    forms = tuple(f"act_offload={form}" for form in ACTIVATION_FORMS)
+    raise IllegalStrategy((Violation("act_offload_syntax", f"act_offload={text!r:.80} is not known", forms),))

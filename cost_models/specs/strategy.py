@@ -49,6 +49,7 @@ class StrategyRequest(Frozen):
     cp_kind: Literal["ring", "allgather", "ulysses"] | None = None
     order: tuple[str, ...] | None = None
     offload: str | None = None
+    act_offload: str | None = None
     groups: Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_STAGES)] | None = None
 
     @field_validator("groups", mode="before")
@@ -105,6 +106,7 @@ class Strategy:
     cp_kind: str = "ring"
     order: tuple[str, ...] = DEFAULT_ORDER
     offload: str = "none"
+    act_offload: str = "none"
     stage_groups: tuple[str, ...] = ()  # device groups of each pipeline rank (pools.py); empty: all are alike
 
     @property
@@ -134,6 +136,7 @@ class Strategy:
                 "order": "-".join(self.order),
                 "offload": self.offload,
             }
+            | ({"act_offload": self.act_offload} if self.act_offload != "none" else {})
             | ({"groups": groups_text(self.stage_groups)} if self.stage_groups else {})
         )
 
@@ -147,8 +150,10 @@ class Strategy:
         degrees = {k: getattr(self, k) for k in ("tp", "cp", "pp", "vpp", "ep", "etp", "dp")}
         shown = " ".join(f"{k.upper()}{n}" for k, n in degrees.items() if n > 1) or "1 device"
         shown += f" on {groups_text(self.stage_groups)}" if self.stage_groups else ""
+        moved = f" act_offload {self.act_offload}" if self.act_offload != "none" else ""
         return (
             f"{shown} ZeRO-{self.zero} mbs {self.mbs} {self.schedule.value} recompute {self.recompute.text()}"
+            f"{moved}"
         )
 
 
@@ -189,7 +194,7 @@ def strategy_from_mapping(values: Mapping[str, object]) -> StrategyRequest:
 
 def _typed(key: str, value: str) -> object:
     """JSON-typed value of a `key=value` item."""
-    if key in ("recompute", "stages", "cp_kind", "order", "offload", "schedule", "groups"):
+    if key in ("recompute", "stages", "cp_kind", "order", "offload", "act_offload", "schedule", "groups"):
         return value
     if value.lower() in ("true", "false"):
         return value.lower() == "true"

@@ -131,6 +131,9 @@ def _schedule(order: RunOrder) -> list[Violation]:
 
 def _offload(order: RunOrder) -> list[Violation]:
     offload, engine, zero = order.strategy.offload, order.situation.job.engine, order.strategy.zero
+    if order.strategy.act_offload != "none":
+        detail = f"act_offload={order.strategy.act_offload} is not run by this executor"
+        return [Violation("run_act_offload", detail, ("act_offload=none",))]
     if offload == "none":
         return []
     if offload not in OFFLOADS:

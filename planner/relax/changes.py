@@ -13,6 +13,7 @@ from cost_models.profiles import list_devices, load_device
 from cost_models.specs.device import DeviceSpec
 from cost_models.specs.trainable import ALL
 from planner.request import SearchRequest
+from planner.restrictions import ALLOWED
 from planner.situation import Situation, situate
 
 FREE: Final[tuple[tuple[str, object], ...]] = (
@@ -123,12 +124,21 @@ class Asked:
         if self.situation.job.options.reserve_bytes:
             yield from self.job("restriction", "job.reserve_bytes", 0.0)
 
+    def offloading(self) -> Iterator[Change]:
+        """Activations on the host too, where the engine can; offload of states is tried unasked."""
+        space = self.situation.engine.space(self.situation.model, self.situation.job)
+        if space.act_offload and not {"offload", "act_offload"} & set(self.search.pins):
+            pins = {**self.search.pins, "act_offload": ALLOWED}
+            search = self.search.model_copy(update={"pins": pins})
+            yield Change("restriction", "pin act_offload=allowed", self.situation, search, "act_offload")
+
 
 def changes(asked: Asked) -> Iterator[Change]:
     """Every single change, in the order of what it costs."""
     job = asked.situation.job_request
     yield from _settings(asked, "free", FREE)
     yield from asked.looser()
+    yield from asked.offloading()
     engine = job.engine.partition("@")[0]
     if engine == "megatron":
         yield from _settings(asked, "restriction", SHARDED)

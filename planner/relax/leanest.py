@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from cost_models.engines import even_stages
-from cost_models.mesh import MeshBatch
-from cost_models.specs.offload import NO_OFFLOAD
+from cost_models.mesh import MeshBatch, MeshKey
+from cost_models.specs.offload import NO_ACTIVATIONS, NO_OFFLOAD
 from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from cost_models.specs.strategy import StrategyRequest, divisors
 from planner.answers import Prediction
@@ -100,14 +100,18 @@ def _predictions(context: Context, restrictions: Restrictions, deadline: float) 
     engine = context.situation.engine
     batches = [b for b in enumerate_candidates(engine, context.facts, restrictions).batches if b.size]
     found: list[Prediction] = []
-    for batch in sorted(batches, key=lambda b: (b.key.offload != NO_OFFLOAD, len(b.key.scopes))):
+    for batch in sorted(batches, key=lambda b: (_offloads(b.key), len(b.key.scopes))):
         if found and time.monotonic() > deadline:
             break
         fits = any(p.verdict == "fits" for p in found)
-        if (batch.key.offload != NO_OFFLOAD and fits) or (batch.key.scopes and found and _far(found)):
+        if (_offloads(batch.key) and fits) or (batch.key.scopes and found and _far(found)):
             continue
         found += _leanest_of(context, batch, restrictions, deadline)
     return found
+
+
+def _offloads(key: MeshKey) -> bool:
+    return key.offload != NO_OFFLOAD or key.activations != NO_ACTIVATIONS
 
 
 def _leanest_of(
@@ -116,7 +120,8 @@ def _leanest_of(
     guess = _least_bytes(mesh_sums(context.pricer, batch), batch.pp)
     few = batch.take(np.argsort(guess, kind="stable")[:TRIED_MESHES])
     costs_of = context.costs_of(few)
-    full = 0 if few.key.scopes or not restrictions.may_recompute_fully else ALL_LAYERS
+    alone = few.key.scopes or few.key.activations.blocks or not restrictions.may_recompute_fully
+    full = 0 if alone else ALL_LAYERS
     found: list[Prediction] = []
     for row in range(few.size):
         if found and (time.monotonic() > deadline or (len(found) >= ENOUGH_MESHES and _far(found))):

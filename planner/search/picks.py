@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from cost_models.mesh import MeshKey
 from cost_models.specs.offload import parse_offload
 from cost_models.specs.strategy import Strategy
 from planner.families import Families, State
@@ -60,8 +61,8 @@ def beside(families: Families, strategy: Strategy) -> Bundles:
     wanted = State(strategy.zero, strategy.dp_replicate, parse_offload(strategy.offload))
     if row is None or wanted not in options.states:
         return Bundles.none()
-    same = (strategy.recompute.scopes, strategy.cp_kind, strategy.order)
-    kinds = [i for i, key in enumerate(options.kinds) if (key.scopes, key.cp_kind, key.order) == same]
+    same = (strategy.recompute.scopes, strategy.cp_kind, strategy.order, strategy.act_offload)
+    kinds = [i for i, key in enumerate(options.kinds) if _words(key) == same]
     pairs = [(kind, pipe) for kind in kinds for pipe in np.flatnonzero(families.pipes_legal[row])]
     kind, pipe = np.asarray(pairs, dtype=np.int64).reshape(-1, 2).T
     of_all = np.ones(len(pairs), dtype=np.int64)
@@ -75,9 +76,9 @@ def around(families: Families, strategy: Strategy) -> Nodes:
     axes = ("tp", "cp", "pp", "ep", "etp", "dp", "mbs")
     differ = sum((getattr(families.rows, axis) != int(getattr(strategy, axis))).astype(int) for axis in axes)
     rows = np.flatnonzero(np.asarray(differ) <= 2)
-    same = (strategy.recompute.scopes, strategy.cp_kind, strategy.order)
+    same = (strategy.recompute.scopes, strategy.cp_kind, strategy.order, strategy.act_offload)
     keys = families.options.kinds
-    own = [i for i, key in enumerate(keys) if (key.scopes, key.cp_kind, key.order) == same]
+    own = [i for i, key in enumerate(keys) if _words(key) == same]
     kinds = list(dict.fromkeys([*own, *plain_kinds(families)[:PLAIN_AROUND]]))
     at, column = np.nonzero(families.kinds_legal[rows][:, kinds])
     return Nodes(np.asarray(kinds, dtype=np.int64)[column], rows[at], np.zeros(at.size))
@@ -88,3 +89,8 @@ def own_states(families: Families, strategy: Strategy) -> list[int]:
     own = State(strategy.zero, strategy.dp_replicate, parse_offload(strategy.offload))
     states = families.options.states
     return [i for i, state in enumerate(states) if state == own or i in plain_states(families)]
+
+
+def _words(key: MeshKey) -> tuple[object, ...]:
+    """What a kind says of a strategy."""
+    return key.scopes, key.cp_kind, key.order, key.activations.text()

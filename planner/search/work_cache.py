@@ -33,7 +33,7 @@ class WorkCache:
         wanted = np.unique(points)
         if key.order.index("pp") < key.order.index("ep"):  # placement then depends on pp: not kept
             return self.pricer.work(replace(self.rows.take(rows), key=key))
-        bare = MeshKey(scopes=key.scopes, cp_kind=key.cp_kind)
+        bare = MeshKey(scopes=key.scopes, cp_kind=key.cp_kind, activations=key.activations)
         place, kept = self._kept.get(bare, (np.full(self._first.size, -1), None))
         missing = wanted[place[wanted] < 0]
         if missing.size:

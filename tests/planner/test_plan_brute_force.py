@@ -22,7 +22,7 @@ from planner.situation import Situation, situate
 
 AXES = (
     *("tp", "cp", "pp", "vpp", "ep", "etp", "zero", "mbs", "sp", "dp_replicate", "schedule"),
-    *("cp_kind", "order", "offload"),
+    *("cp_kind", "order", "offload", "act_offload"),
 )
 SPLIT = ("zb-h1", "zb-v", "dualpipe-v")
 CHUNKS = {"interleaved": range(2, 9), "zb-v": (2,), "dualpipe-v": (2,)}
@@ -39,6 +39,16 @@ OFFLOADS = {
 }
 
 
+ACT_OFFLOADS = {
+    "megatron": ["blocks"],
+    "torch": ["checkpoints", "blocks"],
+    "ddp": ["checkpoints", "blocks"],
+    "fsdp1": ["checkpoints", "blocks"],
+    "fsdp2": ["checkpoints", "blocks"],
+    "deepspeed": ["checkpoints"],
+}
+"""What an engine can move of activations, where act_offload=allowed asks for it."""
+
 ZERO = {
     "megatron": [0, 1],
     "torch": [0, 1, 2, 3],
@@ -54,6 +64,17 @@ def divisors(n: int) -> list[int]:
     return [d for d in range(1, n + 1) if n % d == 0]
 
 
+def act_offloads(engine: str, blocks: int) -> list[str]:
+    """None, checkpoints, and a quarter, half, three quarters or all of the blocks, of which Megatron keeps one."""
+    found = ["none"]
+    for kind in ACT_OFFLOADS.get(engine, []):
+        counts = {max(blocks // 4, 1), max(blocks // 2, 1), max(3 * blocks // 4, 1), blocks}
+        counts = {min(n, blocks - 1) for n in counts} if engine == "megatron" else counts
+        texts = ["blocks" if n == blocks else f"blocks:{n}" for n in sorted(counts - {0})]
+        found += texts if kind == "blocks" else [kind]
+    return found
+
+
 # ---------------------------------------------------------------- the space, from the words of the certificate
 
 
@@ -62,8 +83,8 @@ def least_zero_of_replicas(engine: str) -> int:
     return 1 if engine == "megatron" else 2
 
 
-def axis_values(of: Situation) -> dict[str, list]:
-    """Values of every axis: divisors, and what the engine has."""
+def axis_values(of: Situation, *, allowed: bool = False) -> dict[str, list]:
+    """Values of every axis: divisors, and what the engine has; all that can be offloaded where that is allowed."""
     devices, blocks, batch = of.cluster.num_devices, of.model.num_blocks, of.job.global_batch
     name = of.engine.name
     whole = name in ("megatron", "torch", "torchtitan", "deepspeed")
@@ -84,6 +105,7 @@ def axis_values(of: Situation) -> dict[str, list]:
         "cp_kind": CP_KINDS if not plain and name != "deepspeed" else CP_KINDS[:1],
         "order": ORDERS,
         "offload": OFFLOADS.get(name, ["none", "optimizer", "parameters"]),
+        "act_offload": act_offloads(name, blocks) if allowed else ["none"],
         "schedule": {
             "megatron": ["1f1b", "interleaved"],
             "torch": ["gpipe", "1f1b", "interleaved", *SPLIT],
@@ -138,7 +160,8 @@ ROWS = ("tp", "cp", "pp", "ep", "etp", "mbs", "sp")
 
 def meshes(of: Situation, pins: dict[str, object]) -> Iterator[dict]:
     """Every combination of axis values on all devices."""
-    every = axis_values(of)
+    every = axis_values(of, allowed=pins.get("act_offload") == "allowed")
+    pins = {axis: value for axis, value in pins.items() if value != "allowed"}
     values = {axis: [pins[axis]] if axis in pins else every[axis] for axis in AXES}
     rest = [axis for axis in AXES if axis not in ROWS]
     for point in itertools.product(*(values[axis] for axis in ROWS)):
@@ -263,7 +286,7 @@ def random_instance(rng: random.Random, most: int) -> Instance:
     of = situate(model, cluster, job)
     anchor = legal_mesh(of, rng)
     words = words_of(of, anchor)
-    pins: dict[str, object] = {}
+    pins: dict[str, object] = {"act_offload": "allowed"} if rng.random() < 0.3 else {}
     space = list(itertools.islice(strategies(of, pins, words), most + 1))
     while len(space) > most:
         axis = rng.choice([a for a in (*AXES, "recompute") if a not in pins])

@@ -178,6 +178,8 @@ def _fsdp(keys: Keys, dp: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if section.flag("fsdp_activation_checkpointing"):
         found["recompute"] = "full"
+    if section.flag("fsdp_activation_checkpointing_offload"):
+        found["act_offload"] = "checkpoints"
     if section.flag("fsdp_offload_params"):
         found["offload"] = "parameters"
     if version == 2:

@@ -92,7 +92,7 @@ def config_of(run: PlannedRun) -> dict[str, Any]:
 
 def _fsdp(run: PlannedRun) -> dict[str, Any]:
     """Resharding, recompute and offload of FSDP2."""
-    return {
+    found = {
         "fsdp_version": 2,
         "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
         "fsdp_reshard_after_forward": run.strategy.zero == 3,
@@ -100,6 +100,9 @@ def _fsdp(run: PlannedRun) -> dict[str, Any]:
         "fsdp_offload_params": run.strategy.offload == "parameters",
         "fsdp_state_dict_type": "SHARDED_STATE_DICT",
     }
+    if run.strategy.act_offload == "checkpoints":
+        found["fsdp_activation_checkpointing_offload"] = True
+    return found
 
 
 def _sizes(run: PlannedRun) -> dict[str, Any]:

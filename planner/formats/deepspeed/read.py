@@ -107,7 +107,9 @@ def read_deepspeed(text: str, beside: Beside) -> Settings:
         options=_options(keys),
     )
     assumed.append("recompute=none")  # models and the Trainer switch it, not this file
-    strategy = StrategyRequest(**axes, dp=dp, mbs=micro, zero=_zero(keys), offload=_offload(keys))
+    moved = "checkpoints" if keys.inside("activation_checkpointing").flag("cpu_checkpointing") else None
+    states: dict[str, Any] = {"zero": _zero(keys), "offload": _offload(keys), "act_offload": moved}
+    strategy = StrategyRequest(**axes, **states, dp=dp, mbs=micro)
     ignored = keys.ignored(*TOP_IGNORED) + keys.inside("zero_optimization").ignored(*ZERO_IGNORED)
     return Settings("deepspeed", model, job, strategy, tuple(assumed), ignored, tuple(keys.unknown()))
 

@@ -59,8 +59,12 @@ def config_of(run: PlannedRun) -> dict[str, Any]:
     }
     if options.grad_dtype == "fp32":
         found["data_types"] = {"grad_accum_dtype": "fp32"}
-    if options.partition_activations:
-        found["activation_checkpointing"] = {"partition_activations": True}
+    checkpoints = {
+        "partition_activations": options.partition_activations,
+        "cpu_checkpointing": options.offload_checkpoints or strategy.act_offload == "checkpoints",
+    }
+    if any(checkpoints.values()):
+        found["activation_checkpointing"] = {key: True for key, is_on in checkpoints.items() if is_on}
     if strategy.tp > 1:
         found["tensor_parallel"] = {"autotp_size": strategy.tp}
     if strategy.cp > 1:

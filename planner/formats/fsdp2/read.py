@@ -32,6 +32,7 @@ def read_fsdp2(text: str, beside: Beside) -> Settings:
         mbs=micro,
         recompute="full" if layers >= model.num_blocks else f"full:{layers}" if layers else "none",
         offload=offload,
+        act_offload=keys.text("act_offload", "none"),
     )
     options: dict[str, Any] = {
         "engine.modules": "transformers",

@@ -9,7 +9,7 @@ import os
 import time
 
 import torch
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper, offload_wrapper
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
@@ -36,6 +36,8 @@ def parallelize(model, mesh):
             split(layer, mesh["tp"])
         if index in recomputed(len(layers)):
             layers[index] = layer = checkpoint_wrapper(layer)
+        if index in offloaded(len(layers)):
+            layers[index] = layer = offload_wrapper(layer)
         fully_shard(layer, **policies(mesh))
     fully_shard(model, **policies(mesh))
     return model
@@ -52,6 +54,12 @@ def split(layer, mesh):
 def recomputed(count):
     """Indices of the layers that are computed again in backward."""
     return range(min(PLAN["recomputed_layers"], count))
+
+
+def offloaded(count):
+    """Indices of the layers whose saved tensors wait for backward in host memory."""
+    kind, _, number = PLAN["act_offload"].partition(":")
+    return {{"none": range(0), "checkpoints": recomputed(count)}}.get(kind, range(int(number or count)))
 
 
 def policies(mesh):

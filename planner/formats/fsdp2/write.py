@@ -47,6 +47,7 @@ def plan_of(run: PlannedRun) -> dict[str, Any]:
         "reshard_after_forward": strategy.zero == 3,
         "recomputed_layers": _recomputed(run),
         "offload": strategy.offload,
+        "act_offload": strategy.act_offload,
         "micro_batch": strategy.mbs,
         "micro_batches": strategy.num_micro_batches(job.global_batch),
         "seq_len": job.seq_len,

@@ -64,6 +64,10 @@ def read_strategy(arguments: Arguments, num_layers: int, devices: int) -> Strate
         if share > 1.0:
             raise BadInput(f"--optimizer-offload-fraction is {share:g}; give a share from 0 to 1")
         values["offload"] = Offload(share).text()
+    moved = arguments.whole("cpu-offloading-num-layers", 0)  # above 0 it is the switch, too
+    arguments.flag("cpu-offloading")
+    if moved:
+        values["act_offload"] = f"blocks:{moved}"
     if arguments.flag("use-tp-pp-dp-mapping"):
         values["order"] = ("tp", "cp", "ep", "pp", "dp")
     return StrategyRequest(**values)

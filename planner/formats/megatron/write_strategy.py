@@ -4,6 +4,7 @@ from typing import Final
 
 from cost_models.engines.megatron_fsdp import STRATEGIES
 from cost_models.errors import BadInput
+from cost_models.specs.offload import parse_act_offload
 from cost_models.specs.recompute import ALL_LAYERS
 from cost_models.specs.strategy import DEFAULT_ORDER, Strategy
 from planner.formats.megatron.tokens import Raw
@@ -36,6 +37,7 @@ def strategy_arguments(
         | _stages(strategy, predictions)
         | _recompute(strategy)
         | _offload(strategy)
+        | _act_offload(strategy)
     )
 
 
@@ -120,3 +122,9 @@ def _offload(strategy: Strategy) -> Raw:
         "optimizer-offload-fraction": share or "1.0",
         "use-precision-aware-optimizer": "true",
     }
+
+
+def _act_offload(strategy: Strategy) -> Raw:
+    """The first layers' activations on the host."""
+    blocks = parse_act_offload(strategy.act_offload).blocks
+    return {"cpu-offloading-num-layers": str(blocks)} if blocks else {}

@@ -108,13 +108,14 @@ def fields_of(run: PlannedRun, framework: str) -> dict[str, Value]:
 
 
 def _job_arguments(run: PlannedRun) -> Raw:
-    """The job's arguments; adapters are the recipe's own field."""
+    """The job's arguments, and a switch that Megatron-LM's parser sets itself; adapters are the recipe's own field."""
     trainable = parse_trainable(run.job.options.trainable)
     if trainable.kind not in ("all", "lora"):
         raise BadInput(
             f"job.trainable={run.job.options.trainable}: recipes train all parameters or LoRA adapters"
         )
-    return job_arguments(run, adapters=True)
+    switch: Raw = {"cpu-offloading": "true"} if run.strategy.act_offload != "none" else {}
+    return job_arguments(run, adapters=True) | switch
 
 
 def _precision(run: PlannedRun, raw: Raw) -> str:

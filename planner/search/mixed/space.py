@@ -60,7 +60,8 @@ def on_pools(given: Restrictions) -> Restrictions | None:
     others = tuple((index, index) for index, name in enumerate(SCHEDULES) if name not in SCHEDULES_ON_POOLS)
     banned = given.bans["schedule"].ranges if "schedule" in given.bans else ()
     kinds = given.words("cp_kind", CP_KINDS)
-    words = {"order": STAGE_ORDER, "offload": "none", "cp_kind": kinds[0] if kinds else ""}
+    words = {"order": STAGE_ORDER, "offload": "none", "act_offload": "none"}
+    words["cp_kind"] = kinds[0] if kinds else ""
     taken = {key: (word,) for key, word in words.items() if given.takes_text(key, word)}
     if len(taken) < len(words) or not given.takes("dp_replicate", 1):
         return None
