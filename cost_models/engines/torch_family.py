@@ -243,6 +243,11 @@ class TorchFamily(Engine):
         """The running layer and the prefetched one under ZeRO-3; the gradient's unsharded layer under 2."""
         return np.select([meshes.zero == 3, meshes.zero == 2], [2.0, 1.0], 0.0)
 
+    @property
+    def copy_overlap(self) -> float:
+        """Nothing where the copies wait."""
+        return super().copy_overlap if self.settings.offload_streams else 0.0
+
     def overlap(self) -> OverlapPolicy:
         """[Empirical] typical shares of bucketed reduction and prefetch."""
         on = self.settings.overlap
