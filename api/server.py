@@ -80,12 +80,14 @@ def command(context: click.Context, /, **given: Any) -> None:
         return
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
-        _refuse(f"{' and '.join(missing)} not installed; install parallelism-planner[server]")
+        _refuse(f"{' and '.join(missing)} not installed; pip install 'parallelism-planner[server]'")
     try:
         settings = _settings(given)
         _check_reach(settings)
     except BadInput as error:
         _refuse(error.detail)
+    if sys.stderr.isatty():  # people; logs for programs follow
+        click.echo(f"The page is at http://{settings.host}:{settings.port}/ (Ctrl+C ends it)", err=True)
     serve(settings)
 
 

@@ -45,7 +45,7 @@ def _groups(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         inside = "".join(f"; {_tier(tier)}" for tier in group["tiers"])
         yield f"group {name}", f"{count:,} x {group['device']['name']}, {nodes}{inside}"
     for tier in payload["tiers"]:
-        yield f"tier {tier['name']}", _tier(tier)
+        yield f"tier {tier['name']}", _tier(tier).removeprefix(f"{tier['name']} ")
     for link in payload["between"]:
         rate = f"{link['bytes_per_s'] / 1e9:,.4g} GB/s a device, {format_seconds(link['latency_s'])}"
         yield " - ".join(link["groups"]), f"{link['tier']}, {rate}"
@@ -64,7 +64,7 @@ def _cluster(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         f"{count:,} x {device['title']}, {nodes:,} node{'s' * (nodes > 1)} of {group['devices_per_node']}",
     )
     for tier in payload["tiers"]:
-        yield f"tier {tier['name']}", _tier(tier)
+        yield f"tier {tier['name']}", _tier(tier).removeprefix(f"{tier['name']} ")
     if group["host_bytes"]:
         yield "memory of a node", format_bytes(group["host_bytes"])
     for key, value in device.items():
