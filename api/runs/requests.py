@@ -21,6 +21,7 @@ PathText = Annotated[StrictStr, Field(min_length=1, max_length=1000, pattern=r"^
 Entry = Annotated[StrictStr, Field(max_length=300, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 Word = Annotated[StrictStr, Field(max_length=100, pattern=r"^[A-Za-z0-9_.,:=/-]*$")]
 Factory = Literal["factory"]
+MODEL_PATH: Final = "/model_source/path"
 
 
 class Synthetic(Frozen):
@@ -52,7 +53,7 @@ class PlannedModel(Frozen):
 
 
 class ModelDirectory(Frozen):
-    """A Hugging Face model in a folder below a configured root; refused until the executor reads weights."""
+    """The weights of a Hugging Face model in a folder below a configured root, whose config must be the plan's model."""
 
     kind: Literal["directory"]
     path: PathText
@@ -120,10 +121,10 @@ def check_request(request: LaunchRequest, settings: Settings) -> None:
         if key not in allowed:
             words = f"launcher {request.launcher} takes no {key}"
             _refuse(f"/place/{key}", f"{words}; leave it out", tuple(allowed))
-    if isinstance(request.model_source, ModelDirectory):
-        _refuse("/model_source/kind", "weights of a directory are not run yet", ("plan", "factory"))
     for pointer, path in _paths(request).items():
-        allowed_path(path, pointer, settings)
+        found = allowed_path(path, pointer, settings)
+        if pointer == MODEL_PATH and not (found / "config.json").is_file():
+            _refuse(pointer, "this is no folder with config.json; give a Hugging Face model's", ())
     for pointer, entry in _entries(request).items():
         if entry not in settings.run_factories:
             _refuse(pointer, f"function {entry} is not among those that runs may use", settings.run_factories)
@@ -152,7 +153,7 @@ def command_of(run_id: str, request: LaunchRequest, folder: RunFolder, settings:
         *("--log-dir", str(folder.files.resolve()), "--launcher", request.launcher),
         *("--steps", str(request.steps), "--seed", str(request.seed), "--restarts", str(request.restarts)),
     ]
-    words += [*_model_words(request), *_data_words(request, settings)]
+    words += [*_model_words(request, settings), *_data_words(request, settings)]
     if request.checkpoint is not None:
         folder_of = str(folder.files.resolve() / "checkpoints")
         every, keep = str(request.checkpoint.every), str(request.checkpoint.keep)
@@ -169,8 +170,10 @@ def command_of(run_id: str, request: LaunchRequest, folder: RunFolder, settings:
     return words
 
 
-def _model_words(request: LaunchRequest) -> list[str]:
+def _model_words(request: LaunchRequest, settings: Settings) -> list[str]:
     source = request.model_source
+    if isinstance(source, ModelDirectory):
+        return ["--weights", str(allowed_path(source.path, MODEL_PATH, settings))]
     if isinstance(source, ModelFactory):
         return ["--factory", source.entry]
     return []
@@ -197,7 +200,7 @@ def configured_launch(launcher: str, stated: Sequence[str]) -> list[str]:
 def _paths(request: LaunchRequest) -> Mapping[str, str]:
     paths = {}
     if isinstance(request.model_source, ModelDirectory):
-        paths["/model_source/path"] = request.model_source.path
+        paths[MODEL_PATH] = request.model_source.path
     if isinstance(request.data, DataFile):
         paths["/data/path"] = request.data.path
         if request.data.tokenizer is not None:
