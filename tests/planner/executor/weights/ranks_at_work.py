@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from planner.executor.data import Batch
+from planner.executor.model.prediction import with_predictions
 from planner.executor.step import Trainer
 from planner.executor.weights.loading import Loaded, load_weights
 from planner.executor.weights.saving import Saved, save_weights
@@ -69,8 +70,10 @@ def first_step(world: int, work: Work) -> Done:
     data_rank, count = at.replicate * order.strategy.dp_shard + at.shard, order.num_micro_batches
     own = slice(data_rank * len(work.ids) // size, (data_rank + 1) * len(work.ids) // size)
     batches = list(map(Batch, work.ids[own].chunk(count), work.targets[own].chunk(count)))
+    batches = [with_predictions(batch, order.predictions) for batch in batches]
     own_loss = trainer.forward_backward(batches, int((work.targets != -100).sum()))
-    logits = _gathered(trainer, torch.cat(seen)) if seen else None
+    # Where layers beside the model's own have a loss, it is made inside and no logits come out.
+    logits = _gathered(trainer, torch.cat(seen)) if seen and seen[0].dim() else None
     saved = save_weights(order, trainer) if order.options.save_weights else None
     return Done(loaded, saved, trainer._shared_loss(own_loss), data_rank, logits)
 
