@@ -15,8 +15,6 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from planner.executor.torch_names import GATHER, REDUCE_SCATTER
-
 
 @dataclass(frozen=True, slots=True)
 class Balance:
@@ -88,32 +86,6 @@ def swap_counts(counts: Tensor, group: dist.ProcessGroup) -> Tensor:
     return found
 
 
-def gather_rows(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Equal numbers of rows of every rank, in order; gradients are summed and come back to their rank."""
-    found: Tensor = _GatherRows.apply(rows, group)  # type: ignore[no-untyped-call]
-    return found
-
-
-def scatter_rows(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """The sum over ranks of this rank's equal part of the rows; gradients are gathered."""
-    found: Tensor = _ScatterRows.apply(rows, group)  # type: ignore[no-untyped-call]
-    return found
-
-
-def gathered(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Equal numbers of rows of every rank, in order; no gradient."""
-    found = rows.new_empty((group.size() * rows.shape[0], *rows.shape[1:]))
-    GATHER(found, rows.contiguous(), group=group)
-    return found
-
-
-def reduced(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """The sum over ranks of this rank's equal part of the rows; no gradient."""
-    found = rows.new_empty((rows.shape[0] // group.size(), *rows.shape[1:]))
-    REDUCE_SCATTER(found, rows.contiguous(), group=group)
-    return found
-
-
 class _Exchange(torch.autograd.Function):
     """All-to-all of uneven numbers of rows."""
 
@@ -127,32 +99,6 @@ class _Exchange(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None, None, None]:
         return _all_to_all(gradients[0], ctx.received, ctx.sent, ctx.group), None, None, None
-
-
-class _GatherRows(torch.autograd.Function):
-    """All-gather forward, reduce-scatter backward."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, group: dist.ProcessGroup) -> Tensor:
-        ctx.group = group
-        return gathered(rows, group)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
-        return reduced(gradients[0], ctx.group), None
-
-
-class _ScatterRows(torch.autograd.Function):
-    """Reduce-scatter forward, all-gather backward."""
-
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, group: dist.ProcessGroup) -> Tensor:
-        ctx.group = group
-        return reduced(rows, group)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
-        return gathered(gradients[0], ctx.group), None
 
 
 def _all_to_all(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from planner.executor.torch_names import GATHER, REDUCE_SCATTER
+from planner.executor.model.gathering import gather, gathered, scatter
 
 SEQUENCE_DIM = 1
 """Dimension of the positions in [B, S, H]."""
@@ -64,7 +64,9 @@ def enter(x: Tensor, tp: TensorParallel) -> Tensor:
     """Into a region: all positions on every rank; the gradient is summed over the ranks."""
     if tp.size == 1:
         return x
-    found: Tensor = (_GatherSequence if tp.sequence else _CopyIn).apply(x, tp.group)  # type: ignore[no-untyped-call]
+    if tp.sequence:
+        return gather(x, tp.group, SEQUENCE_DIM)
+    found: Tensor = _CopyIn.apply(x, tp.group)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -72,7 +74,9 @@ def leave(x: Tensor, tp: TensorParallel) -> Tensor:
     """Out of a region: partial sums of the ranks are added (and the positions divided again)."""
     if tp.size == 1:
         return x
-    found: Tensor = (_ScatterSequence if tp.sequence else _ReduceOut).apply(x, tp.group)  # type: ignore[no-untyped-call]
+    if tp.sequence:
+        return scatter(x, tp.group, SEQUENCE_DIM)
+    found: Tensor = _ReduceOut.apply(x, tp.group)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -114,26 +118,6 @@ def sequence_slice(x: Tensor, tp: TensorParallel, dim: int) -> Tensor:
         return x
     length = x.shape[dim] // tp.size
     return x.narrow(dim, tp.rank * length, length)
-
-
-def all_gather_sequence(x: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """[B, S / tp, ...] of every rank as [B, S, ...]."""
-    size = group.size()
-    gathered = x.new_empty((size * x.shape[0], *x.shape[1:]))
-    GATHER(gathered, x.contiguous(), group=group)
-    if x.shape[0] == 1:  # ranks are already in order along the positions
-        return gathered.view(1, size * x.shape[1], *x.shape[2:])
-    return gathered.view(size, *x.shape).transpose(0, 1).reshape(x.shape[0], -1, *x.shape[2:])
-
-
-def reduce_scatter_sequence(x: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Sum over ranks of [B, S, ...], each keeping its [B, S / tp, ...]."""
-    size, batch = group.size(), x.shape[0]
-    length = x.shape[SEQUENCE_DIM] // size
-    by_rank = x.reshape(batch, size, length, *x.shape[2:]).transpose(0, 1).contiguous()
-    out = x.new_empty((batch, length, *x.shape[2:]))
-    REDUCE_SCATTER(out, by_rank.view(size * batch, length, *x.shape[2:]), group=group)
-    return out
 
 
 class _CopyIn(torch.autograd.Function):
@@ -183,32 +167,6 @@ class _ReduceOut(torch.autograd.Function):
         return gradients[0], None
 
 
-class _GatherSequence(torch.autograd.Function):
-    """All-gather along the positions forward, reduce-scatter backward."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
-        ctx.group = group
-        return all_gather_sequence(x, group)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
-        return reduce_scatter_sequence(gradients[0], ctx.group), None
-
-
-class _ScatterSequence(torch.autograd.Function):
-    """Reduce-scatter along the positions forward, all-gather backward."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
-        ctx.group = group
-        return reduce_scatter_sequence(x, group)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
-        return all_gather_sequence(gradients[0], ctx.group), None
-
-
 class _Divide(torch.autograd.Function):
     """Own slice of the positions forward, all-gather backward."""
 
@@ -219,7 +177,7 @@ class _Divide(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
-        return all_gather_sequence(gradients[0], ctx.tp.group), None
+        return gathered(gradients[0], ctx.tp.group, SEQUENCE_DIM), None
 
 
 class _Unite(torch.autograd.Function):
@@ -228,7 +186,7 @@ class _Unite(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, tp: TensorParallel) -> Tensor:
         ctx.tp = tp
-        return all_gather_sequence(x, tp.group)
+        return gathered(x, tp.group, SEQUENCE_DIM)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor, None]:
@@ -248,7 +206,7 @@ class _Spread(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, tp: TensorParallel) -> Tensor:
         ctx.tp = tp
         if not tp.sequence:
-            return _gathered_features(x, tp)
+            return gathered(x, tp.group, x.dim() - 1)
         by_positions = x.view(x.shape[0], tp.size, -1, x.shape[-1]).transpose(0, 1)
         return _swapped(by_positions, tp).movedim(0, -2).flatten(-2)
 
@@ -261,12 +219,6 @@ class _Spread(torch.autograd.Function):
         return _swapped(by_features, tp).movedim(0, SEQUENCE_DIM).flatten(
             SEQUENCE_DIM, SEQUENCE_DIM + 1
         ), None
-
-
-def _gathered_features(x: Tensor, tp: TensorParallel) -> Tensor:
-    found = x.new_empty((tp.size * x.shape[0], *x.shape[1:]))
-    GATHER(found, x.contiguous(), group=tp.group)
-    return found.view(tp.size, *x.shape).movedim(0, -2).flatten(-2)
 
 
 def _swapped(parts: Tensor, tp: TensorParallel) -> Tensor:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from planner.executor.model.context_parallel import ContextParallel
-from planner.executor.model.expert_parallel import gathered, reduced
+from planner.executor.model.gathering import gathered, reduced
 from planner.executor.model.operators.partial_attention import Finished, Parts, Scoring
 
 Keys = tuple[Tensor, Tensor]

@@ -11,14 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from cost_models.operators import Combine, Dispatch, Router
-from planner.executor.model.expert_parallel import (
-    Route,
-    exchange,
-    gather_rows,
-    gathered,
-    scatter_rows,
-    swap_counts,
-)
+from planner.executor.model.expert_parallel import Route, exchange, swap_counts
+from planner.executor.model.gathering import gather, gathered, scatter
 from planner.executor.model.operators.balance import capacity_of
 from planner.executor.model.operators.site import Site
 
@@ -50,7 +44,7 @@ class DispatchModule(nn.Module):
         rows, group = x.reshape(-1, x.shape[-1]), self.group
         own_tokens = rows.shape[0]
         if group.etp > 1:
-            rows, weights = gather_rows(rows, group.etp_group), gather_rows(weights, group.etp_group)
+            rows, weights = gather(rows, group.etp_group), gather(weights, group.etp_group)
             experts = gathered(experts, group.etp_group)
         copies = self._copies(experts, own_tokens)
         route = Route(copies.tokens, rows.shape[0])
@@ -121,7 +115,7 @@ class CombineModule(nn.Module):
             rows = exchange(rows, route.received, route.sent, group.ep_group)
         summed: Tensor = _SumRows.apply(rows, route.tokens, route.num_tokens)  # type: ignore[no-untyped-call]
         if group.etp > 1:
-            summed = scatter_rows(summed, group.etp_group)
+            summed = scatter(summed, group.etp_group)
         return summed.view(*like.shape[:2], -1)
 
 
