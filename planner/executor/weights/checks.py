@@ -27,9 +27,9 @@ def check_weights(order: RunOrder) -> None:
     if find_spec("torch") is not None:
         from planner.executor.weights.match import check_model, match
 
-        model = without_adapters(order.situation.model)
-        check_model(directory, model)
+        check_model(directory, order.situation)
         if directory.tensors:
+            model = without_adapters(order.situation.model)
             match(directory, model, predictions=order.predictions > 0)
     if options.save_weights:
         _check_target(order)

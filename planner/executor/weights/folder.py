@@ -72,8 +72,7 @@ def written_config(order: RunOrder) -> dict[str, Any]:
     """The config that was read, with the element type that is written, and no prediction layers that are not."""
     config = dict(read_config(Path(order.options.weights)))
     word = next(word for word, ours in WORDS.items() if ours == saved_dtype(order))
-    config.pop("torch_dtype", None)
-    config["dtype"] = word
+    config["torch_dtype" if "torch_dtype" in config else "dtype"] = word
     if config.get("num_nextn_predict_layers") and not order.predictions:
         config["num_nextn_predict_layers"] = 0
     return config

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from cost_models.errors import BadInput
+from cost_models.fine_tuning import fine_tuned
 from cost_models.specs.model import ModelSpec
 from planner.executor.data_parallel.held import persistent_buffers
 from planner.executor.model.build import build_chunk, whole
@@ -11,6 +12,7 @@ from planner.executor.model.options import BuildOptions
 from planner.executor.weights.cuts import Source
 from planner.executor.weights.names import Naming, naming_of
 from planner.executor.weights.stored import ITEM_BYTES, Directory
+from planner.situation import Situation
 
 NAMED = 3
 """Tensors that a message names; it counts the others."""
@@ -66,9 +68,10 @@ def match(directory: Directory, model: ModelSpec, *, predictions: bool) -> Match
     return Match(naming, ignored, skipped)
 
 
-def check_model(directory: Directory, model: ModelSpec) -> None:
-    """Raise BadInput where the folder's config describes another model than the plan's."""
-    own = directory.model
+def check_model(directory: Directory, situation: Situation) -> None:
+    """Raise BadInput where the folder's config describes another model than the plan's, with what the job freezes or
+    adds marked in both."""
+    own, model = fine_tuned(directory.model, situation.job.trainable), situation.model
     for name in ("family", "hidden_size", "vocab_size", "num_blocks", "tied_embeddings"):
         there, planned = getattr(own, name), getattr(model, name)
         if there != planned:

@@ -17,11 +17,12 @@ SAMPLES = 8
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model, its layout and engine, and for how many ranks."""
+    """A model, its layout, its engine, what its job trains."""
 
     config: Config
     strategy: str
     engine: str = "torch"
+    trainable: str = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ def through(cases: Mapping[str, Case], world: int, folder: Path) -> dict[str, Ou
         torch.manual_seed(0)
         ids, targets = torch.randint(3, case.config["vocab_size"], (2, SAMPLES, SEQUENCE)).unbind(0)
         options = {"save_weights": str(target), "save_shard_bytes": 70_000}
-        works.append(Work(source, case.strategy, ids, targets, case.engine, options))
+        job = {"options": {"job.trainable": case.trainable}}
+        works.append(Work(source, case.strategy, ids, targets, case.engine, options, job))
     found = run_ranks(first_steps, world, works, timeout_s=300.0)
     ranks = zip(*found, strict=True)
     return {

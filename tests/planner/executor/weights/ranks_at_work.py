@@ -1,6 +1,7 @@
 """What ranks do in the tests of weights: load a folder into a layout, its first loss and logits, write it back."""
 
 import json
+import resource
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from planner.executor.data import Batch
+from planner.executor.failures import WeightsFailed
 from planner.executor.model.prediction import with_predictions
 from planner.executor.step import Trainer
 from planner.executor.weights.loading import Loaded, load_weights
@@ -84,3 +86,17 @@ def _gathered(trainer: Trainer, logits: Tensor) -> Tensor:
     parts = [torch.empty_like(logits) for _ in range(dist.get_world_size(group))]
     dist.all_gather(parts, logits.contiguous(), group=group)
     return torch.cat(parts, -1)
+
+
+def write_without_room(rank: int, world: int, work: Work, room: int) -> tuple[str, str]:
+    """Write with so many bytes a file on the last rank; the failure's kind and message."""
+    if rank == world - 1:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+    config = json.loads((work.folder / "config.json").read_text())
+    options = {"weights": str(work.folder), **work.options}
+    order = tiny_order(work.strategy, devices=world, config=config, **options)
+    try:
+        save_weights(order, Trainer(order, torch.device("cpu")))
+    except WeightsFailed as failure:
+        return failure.kind, str(failure)
+    return "", ""

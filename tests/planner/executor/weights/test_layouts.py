@@ -25,6 +25,8 @@ EIGHT = "tp=2,pp=2,dp=2,zero=3,mbs=2"
 
 def test_every_family_on_two_ranks(tmp_path: Path) -> None:
     cases = {name: Case(FAMILIES[name], *LAYOUTS[name]) for name in FAMILIES}
+    # What is frozen is read, too, and an adapter's second matrix begins at zero.
+    cases["adapted"] = Case(FAMILIES["qwen3"], "dp=2,zero=3", trainable="lora:r=4")
     found = through(cases, 2, tmp_path)
     assert {name: outcome for name, outcome in found.items() if not outcome.is_equal} == {}
     # A replica holds all of it; two parts hold half each, and norms twice.
@@ -32,7 +34,7 @@ def test_every_family_on_two_ranks(tmp_path: Path) -> None:
     for name in set(found) - {"gemma"}:
         assert found[name].most_read < 0.58, name
     # ZeRO's shares are disjoint.
-    assert found["qwen3"].all_read == found["gemma3"].all_read == 1.0
+    assert found["qwen3"].all_read == found["gemma3"].all_read == found["adapted"].all_read == 1.0
 
 
 def test_experts_on_eight_ranks(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.planner.executor.model.library import library_model, load_model_of, s
 from tests.planner.executor.orders import DEEPSEEK, tiny_order
 from tests.planner.executor.ranks import run_ranks
 from tests.planner.executor.weights.families import FAMILIES
-from tests.planner.executor.weights.ranks_at_work import SEQUENCE, Done, Work, first_steps
+from tests.planner.executor.weights.ranks_at_work import SEQUENCE, Done, Work, first_steps, write_without_room
 
 NAME = "llama tied"
 pytestmark = [
@@ -98,6 +98,22 @@ def test_prediction_layers_are_written_and_read_or_passed_over(tmp_path: Path) -
     found = stored_values(read_directory(tmp_path / "plain"))
     assert there - set(plain[0].loaded.skipped) == set(found)
     assert json.loads((tmp_path / "plain" / "config.json").read_text())["num_nextn_predict_layers"] == 0
+
+
+def test_a_full_disk_ends_every_rank_and_leaves_no_folder(tmp_path: Path) -> None:
+    config, target = tmp_path / "config", tmp_path / "written"
+    config.mkdir()
+    (config / "config.json").write_text(json.dumps(FAMILIES["qwen3"]))
+    left = tmp_path / "written.partial-of-a-killed-run"
+    left.mkdir()
+    work = _work(config, "tp=2", target, train_mtp=False)
+    work.options["save_shard_bytes"] = 400_000  # two files, one for each rank
+    found = run_ranks(write_without_room, 2, work, 50_000)
+    assert found[0] == found[1]
+    assert found[0][0] == "disk_full"
+    assert str(target) in found[0][1]
+    assert not target.exists()
+    assert not left.exists()
 
 
 def _loss(ranks: list[Done]) -> float:
