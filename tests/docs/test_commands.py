@@ -60,6 +60,8 @@ def bench(tmp_path_factory):
     shutil.copytree(WORKBENCH, folder, dirs_exist_ok=True)
     config = ROOT / "profiles" / "models" / "llama-3.2-1b.json"
     shutil.copy(config, folder / "config.json")
+    (folder / "llama").mkdir()
+    shutil.copy(config, folder / "llama" / "config.json")
     rows = (
         (ROOT / "profiles" / "published" / "runs.csv").read_text(encoding="utf-8").splitlines(keepends=True)
     )
