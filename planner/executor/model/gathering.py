@@ -36,7 +36,8 @@ def reduced(x: Tensor, group: dist.ProcessGroup, dim: int = 0) -> Tensor:
     """The sum over ranks of this rank's equal part along a dimension; no gradient."""
     size = group.size()
     length = x.shape[dim] // size
-    by_rank = x.unflatten(dim, (size, length)).movedim(dim, 0).contiguous()
+    divided = x.reshape(*x.shape[:dim], size, length, *x.shape[dim + 1 :])
+    by_rank = divided.movedim(dim, 0).contiguous()
     out = x.new_empty(by_rank.shape[1:])
     REDUCE_SCATTER(out, by_rank.flatten(0, 1), group=group)
     return out

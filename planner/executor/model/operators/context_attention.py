@@ -58,7 +58,7 @@ class _ContextAttention(torch.autograd.Function):
         context, length = ctx.setup.context, q.shape[2]
         gradient = gradients[0]
         product = torch.linalg.vecdot(gradient.float(), output.float())
-        finished = Finished(q, gradient, log_sum, product, ctx.setup.scoring)
+        finished = Finished(q, output, gradient, log_sum, product, ctx.setup.scoring)
         to_q = torch.zeros_like(q, dtype=torch.float32)
         homeward = _Homeward((k, v), context)
         for source, (key, value) in _visits((k, v), context):

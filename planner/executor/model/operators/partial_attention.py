@@ -2,7 +2,9 @@
 
 A part gives its output and the logarithm of the sum of its exponentials; parts are merged by those (Liu et al. 2023,
 arXiv 2310.01889, section 3). The backward of each part needs only the merged output and sum, as that of a fused kernel
-(Dao et al. 2022, algorithm 4). Scores exist for a block of queries at a time.
+(Dao et al. 2022, algorithm 4). Where runs of queries see all keys of a run, or those up to their own under a causal
+mask, torch's flash kernels make the part; for what they do not know (windows, chunks, soft caps, ALiBi, other widths of
+values) plain operators do, and scores exist for a block of queries at a time.
 """
 
 import math
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from planner.executor.model.operators import fused_parts
 from planner.executor.model.operators.tables import MaskShape, Tables
 from planner.executor.positions import Run
 
@@ -29,6 +32,11 @@ class Scoring:
     cap: float = 0.0
     slopes: Tensor | None = None
 
+    def is_plain(self, block: "Block") -> bool:
+        """Whether a flash kernel knows how these scores are made and masked."""
+        is_diagonal = self.shape.is_plain and block.query_run == block.key_run
+        return not self.cap and self.slopes is None and (is_diagonal or not block.masked)
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -41,22 +49,30 @@ class Block:
     masked: bool
 
 
-def blocks(queries: tuple[Run, ...], keys: tuple[Run, ...], shape: MaskShape) -> Iterator[Block]:
-    """Products that some query needs: runs of queries (cut to a few at a time) against runs of keys."""
+def pairs(queries: tuple[Run, ...], keys: tuple[Run, ...], shape: MaskShape) -> Iterator[Block]:
+    """Products that some query needs: runs of queries against runs of keys."""
     query_place = 0
-    for first, length in queries:
-        for start in range(0, length, QUERY_BLOCK):
-            few = min(QUERY_BLOCK, length - start)
-            query = (first + start, few)
-            place = slice(query_place + start, query_place + start + few)
-            key_place = 0
-            for key in keys:
-                if shape.sees_any(query, key):
-                    seen = shape.cut(query, key)
-                    own = slice(key_place, key_place + seen[1])
-                    yield Block(place, own, query, seen, not shape.sees_all(query, seen))
-                key_place += key[1]
-        query_place += length
+    for query in queries:
+        key_place = 0
+        for key in keys:
+            if shape.sees_any(query, key):
+                places = (slice(query_place, query_place + query[1]), slice(key_place, key_place + key[1]))
+                yield Block(*places, query, key, not shape.sees_all(query, key))
+            key_place += key[1]
+        query_place += query[1]
+
+
+def few_at_a_time(pair: Block, shape: MaskShape) -> Iterator[Block]:
+    """A product cut to a few queries each, without the keys that none of them sees."""
+    first, length = pair.query_run
+    for start in range(0, length, QUERY_BLOCK):
+        query = (first + start, min(QUERY_BLOCK, length - start))
+        if not shape.sees_any(query, pair.key_run):
+            continue
+        begin = pair.query.start + start
+        seen = shape.cut(query, pair.key_run)
+        key = slice(pair.key.start, pair.key.start + seen[1])
+        yield Block(slice(begin, begin + query[1]), key, query, seen, not shape.sees_all(query, seen))
 
 
 class Parts:
@@ -71,15 +87,29 @@ class Parts:
 
     def add(self, k: Tensor, v: Tensor, queries: tuple[Run, ...], keys: tuple[Run, ...]) -> None:
         """The part over these keys."""
-        for block in blocks(queries, keys, self._scoring.shape):
-            key, value = k[:, :, block.key], v[:, :, block.key]
-            scores = made_scores(self._q[:, :, block.query], key, block, self._scoring)
-            highest = scores.amax(-1, keepdim=True)
-            highest = highest.masked_fill(highest == -math.inf, 0.0)
-            weights = scores.sub_(highest).exp_()
-            total = weights.sum(-1)
-            out = _to_values(weights.to(value.dtype), value).float()
-            self._merge(block.query, out, highest.squeeze(-1), total)
+        fused = fused_parts.takes(self._q, k, v)
+        for pair in pairs(queries, keys, self._scoring.shape):
+            if fused and self._scoring.is_plain(pair):
+                self._add_fused(k, v, pair)
+                continue
+            for block in few_at_a_time(pair, self._scoring.shape):
+                self._add_block(k, v, block)
+
+    def _add_fused(self, k: Tensor, v: Tensor, pair: Block) -> None:
+        """A part made by a kernel: its output is divided by the sum already."""
+        inputs = (self._q[:, :, pair.query], k[:, :, pair.key], v[:, :, pair.key])
+        out, log_sum = fused_parts.forward(*inputs, self._scoring.scale, causal=pair.masked)
+        self._merge(pair.query, out.float(), log_sum, torch.ones_like(log_sum))
+
+    def _add_block(self, k: Tensor, v: Tensor, block: Block) -> None:
+        key, value = k[:, :, block.key], v[:, :, block.key]
+        scores = made_scores(self._q[:, :, block.query], key, block, self._scoring)
+        highest = scores.amax(-1, keepdim=True)
+        highest = highest.masked_fill(highest == -math.inf, 0.0)
+        weights = scores.sub_(highest).exp_()
+        total = weights.sum(-1)
+        out = _to_values(weights.to(value.dtype), value).float()
+        self._merge(block.query, out, highest.squeeze(-1), total)
 
     def add_sinks(self, sinks: Tensor) -> None:
         """A share of the sum for each head that gives nothing (gpt-oss 2025)."""
@@ -99,10 +129,11 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What a backward needs of the merged attention: queries, the output's gradient, log-sums, and for each query the
+    """What a backward needs of the merged attention: queries, output, its gradient, log-sums, and for each query the
     product of output and gradient."""
 
     q: Tensor
+    output: Tensor
     gradient: Tensor
     log_sum: Tensor
     product: Tensor
@@ -114,18 +145,41 @@ class Finished:
         """Gradients of these keys and values; adds to that of the queries (fp32)."""
         to_k = torch.zeros_like(k, dtype=torch.float32)
         to_v = torch.zeros_like(v, dtype=torch.float32)
-        for block in blocks(queries, keys, self.scoring.shape):
-            q, key, value = self.q[:, :, block.query], k[:, :, block.key], v[:, :, block.key]
-            gradient = self.gradient[:, :, block.query]
-            scores, slope = _with_slope(q, key, block, self.scoring)
-            weights = (scores - self.log_sum[:, :, block.query].unsqueeze(-1)).exp_()
-            to_v[:, :, block.key] += _to_keys(weights.to(gradient.dtype), gradient, v.shape[1])
-            inner = _products(gradient, value).float() - self.product[:, :, block.query].unsqueeze(-1)
-            to_scores = (weights * inner).mul_(self.scoring.scale)
-            to_scores = (to_scores if slope is None else to_scores * slope).to(q.dtype)
-            to_q[:, :, block.query] += _to_values(to_scores, key)
-            to_k[:, :, block.key] += _to_keys(to_scores, q, k.shape[1])
+        fused = fused_parts.takes(self.q, k, v)
+        totals = (to_q, to_k, to_v)
+        for pair in pairs(queries, keys, self.scoring.shape):
+            if fused and self.scoring.is_plain(pair):
+                self._add_fused(k, v, pair, totals)
+                continue
+            for block in few_at_a_time(pair, self.scoring.shape):
+                self._add_block(k, v, block, totals)
         return to_k, to_v
+
+    def _add_fused(self, k: Tensor, v: Tensor, pair: Block, totals: tuple[Tensor, Tensor, Tensor]) -> None:
+        """Add a pair's gradients, made by a kernel, to those of (q, k, v)."""
+        whole = (self.output[:, :, pair.query], self.log_sum[:, :, pair.query])
+        found = fused_parts.backward(
+            self.gradient[:, :, pair.query],
+            (self.q[:, :, pair.query], k[:, :, pair.key], v[:, :, pair.key]),
+            whole,
+            self.scoring.scale,
+            causal=pair.masked,
+        )
+        for total, place, gradient in zip(totals, (pair.query, pair.key, pair.key), found, strict=True):
+            total[:, :, place] += gradient
+
+    def _add_block(self, k: Tensor, v: Tensor, block: Block, totals: tuple[Tensor, Tensor, Tensor]) -> None:
+        to_q, to_k, to_v = totals
+        q, key, value = self.q[:, :, block.query], k[:, :, block.key], v[:, :, block.key]
+        gradient = self.gradient[:, :, block.query]
+        scores, slope = _with_slope(q, key, block, self.scoring)
+        weights = (scores - self.log_sum[:, :, block.query].unsqueeze(-1)).exp_()
+        to_v[:, :, block.key] += _to_keys(weights.to(gradient.dtype), gradient, v.shape[1])
+        inner = _products(gradient, value).float() - self.product[:, :, block.query].unsqueeze(-1)
+        to_scores = (weights * inner).mul_(self.scoring.scale)
+        to_scores = (to_scores if slope is None else to_scores * slope).to(q.dtype)
+        to_q[:, :, block.query] += _to_values(to_scores, key)
+        to_k[:, :, block.key] += _to_keys(to_scores, q, k.shape[1])
 
     def to_sinks(self, sinks: Tensor) -> Tensor:
         """Gradient of the sinks [heads]."""

@@ -46,6 +46,11 @@ class MaskShape:
             return False
         return not self.causal or start + number - 1 <= first
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether a causal mask (or none) is all there is."""
+        return not self.window and not self.chunk
+
     def cut(self, queries: Run, keys: Run) -> Run:
         """The keys without those after the last query, where none is seen."""
         return (keys[0], min(keys[1], sum(queries) - keys[0])) if self.causal else keys

@@ -1,13 +1,18 @@
 """Attention merged from parts is softmax attention, forward and backward, under every mask."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from planner.executor.model.context_parallel import ContextParallel
-from planner.executor.model.operators import partial_attention
+from planner.executor.model.operators import fused_parts, partial_attention
 from planner.executor.model.operators.context_attention import Setup, context_attention
-from planner.executor.model.operators.partial_attention import Parts, Scoring
+from planner.executor.model.operators.partial_attention import Finished, Parts, Scoring
 from planner.executor.model.operators.tables import MaskShape, Tables
 
 LENGTH, HEADS, KEY_HEADS = 24, 4, 2
@@ -35,13 +40,15 @@ def _plain(q: Tensor, k: Tensor, v: Tensor, sinks: Tensor, scoring: Scoring) -> 
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("cap", [0.0, 2.0])
-def test_equals_softmax_attention(shape: MaskShape, cap: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("cap", "width"), [(0.0, 6), (0.0, 8), (2.0, 6)], ids=["plain", "fused", "capped"])
+def test_equals_softmax_attention(
+    shape: MaskShape, cap: float, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(partial_attention, "QUERY_BLOCK", 7)
     torch.manual_seed(0)
     slopes = torch.rand(HEADS) if cap else None
     scoring = Scoring(0.3, shape, Tables(), cap, slopes)
-    sizes = ((HEADS, 8), (KEY_HEADS, 8), (KEY_HEADS, 6))
+    sizes = ((HEADS, 8), (KEY_HEADS, 8), (KEY_HEADS, width))
     tensors = [torch.randn(2, heads, LENGTH, dim, requires_grad=True) for heads, dim in sizes]
     tensors.append(torch.randn(HEADS, requires_grad=True))
     found = context_attention(*tensors, Setup(ContextParallel(), scoring))
@@ -54,6 +61,46 @@ def test_equals_softmax_attention(shape: MaskShape, cap: float, monkeypatch: pyt
         strict=True,
     )
     assert all(torch.allclose(ours, theirs, atol=2e-5) for ours, theirs in pairs)
+
+
+def test_scores_exist_in_no_tensor_where_a_kernel_makes_a_part() -> None:
+    """Two runs of 256 queries over four of keys: nothing that is made is larger than queries in fp32."""
+    heads, length = 2, 512
+    scoring = Scoring(0.3, MaskShape(causal=True), Tables())
+    q, k, v = (torch.randn(1, heads, length, 8) for _ in range(3))
+    runs = ((0, 256), (768, 256))
+    output_gradient = torch.randn(1, heads, length, 8)
+    with Largest() as largest:
+        parts = Parts(q, 8, scoring)
+        parts.add(k, v, runs, ((0, 256), (256, 256)))
+        product = torch.linalg.vecdot(output_gradient, parts.output)
+        finished = Finished(q, parts.output, output_gradient, parts.log_sum, product, scoring)
+        finished.part(k, v, runs, ((0, 256), (256, 256)), torch.zeros_like(q))
+    assert largest.num_bytes <= q.nbytes
+
+
+class Largest(TorchDispatchMode):
+    """Bytes of the largest tensor that an operator made."""
+
+    num_bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, Tensor):
+                self.num_bytes = max(self.num_bytes, tensor.untyped_storage().nbytes())
+        return out
+
+
+def test_a_gpus_kernels_take_what_they_are_given() -> None:
+    """Shapes alone, on a device that need not be there: both calls are as torch's own signatures want them."""
+    with FakeTensorMode():
+        q = torch.empty(2, 8, 64, 64, dtype=torch.bfloat16, device="cuda")
+        k = torch.empty(2, 2, 64, 64, dtype=torch.bfloat16, device="cuda")
+        out, log_sum = fused_parts.forward(q, k, k, 0.1, causal=True)
+        found = fused_parts.backward(out, (q, k, k), (out, log_sum), 0.1, causal=True)
+        assert (out.shape, log_sum.shape, log_sum.dtype) == (q.shape, q.shape[:3], torch.float32)
+        assert [each.shape for each in found] == [q.shape, k.shape, k.shape]
 
 
 def test_parts_in_any_order_make_the_whole() -> None:
