@@ -33,6 +33,7 @@ class OperationsBody(Frozen):
     start_s: list[float]
     end_s: list[float]
     joined: list[bool]
+    paired: list[bool]
 
 
 class RankEndBody(Frozen):

@@ -48,7 +48,7 @@ def timeline(simulation: "Simulation", most: int) -> dict[str, Any]:
     """Columns of at most `most` operations, the first half of them from the start, the rest from the end.
 
     `left_out` operations are missing between `gap_s` (where the last of the first ends, where the rest begins);
-    `joined` marks a backward whose time is inside the forward before it.
+    `joined` marks a backward whose time is inside the forward before it, `paired` both of them.
     """
     from cost_models.schedule import Phase, stage_of
 
@@ -74,6 +74,7 @@ def timeline(simulation: "Simulation", most: int) -> dict[str, Any]:
             "start_s": made.start_s[kept].tolist(),
             "end_s": made.end_s[kept].tolist(),
             "joined": made.joined[kept].tolist(),
+            "paired": made.paired[kept].tolist(),
         },
         "shown": len(kept),
         "left_out": total - len(kept),

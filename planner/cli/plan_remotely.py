@@ -43,7 +43,7 @@ def plan_remotely(
         from planner.plan_file import write_plan
 
         write_plan(output, {key: plan[key] for key in PLAN_KEYS})
-    from planner.answered import plan_result
+    from planner.answered.plans import plan_result
 
     result = plan_result(situation, plan["result"])
     if page is not None:

@@ -12,6 +12,7 @@ from cost_models.specs.strategy import StrategyRequest
 
 if TYPE_CHECKING:
     from api.client import PlannerClient
+    from planner.cli.plan_input import AskedPlan
     from planner.formats.export import Export
     from planner.situation import Situation
 
@@ -45,6 +46,13 @@ def asking(given: Mapping[str, Any]) -> Iterator["PlannerClient"]:
             raise _error_of(error.status, error.problem, error.detail) from None
 
 
+def refuse_here(given: Mapping[str, Any], *options: str) -> None:
+    """Raise BadInput where one of these options, which work on files of this machine, is given with --server."""
+    for option in options:
+        if given[option.removeprefix("--").replace("-", "_")] is not None:
+            raise BadInput(f"{option} works on files of this machine; leave --server out")
+
+
 def raise_problem(problem: Mapping[str, Any]) -> None:
     """Raise what a problem object of an item or a plan says."""
     status = int(problem.get("status", 422))
@@ -63,6 +71,17 @@ def question_body(situation: "Situation") -> dict[str, Any]:
 def source_body(situation: "Situation", strategy: StrategyRequest) -> dict[str, Any]:
     """A strategy in its situation, as calls about one plan take it."""
     return question_body(situation) | {"strategy": strategy.model_dump(mode="json", exclude_none=True)}
+
+
+def plan_body(asked: "AskedPlan") -> dict[str, Any]:
+    """A plan with the search that it came from and its runners-up, as the document that calls about plans take."""
+    best, *others = (
+        {"strategy": each.model_dump(mode="json", exclude_none=True)}
+        for each in (asked.strategy, *asked.others)
+    )
+    request = question_body(asked.situation) | {"search": asked.search.model_dump(mode="json")}
+    result = {"status": "feasible", "best": best, "alternatives": others}
+    return {"plan": {"schema_version": 1, "id": "", "request": request, "result": result, "made_with": {}}}
 
 
 def export_of(found: Mapping[str, Any]) -> "Export":

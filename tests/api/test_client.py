@@ -1,6 +1,7 @@
 """The client against a real server: the command line answers the same with --server, and calls survive bad networks."""
 
 import json
+import re
 import sys
 import threading
 import time
@@ -24,6 +25,8 @@ from planner.cli.group import planner
 KEY = "client-" + "k" * 30
 OPTIONS = ["--model", "llama-3.2-1b", "--cluster", "dgx-h100:8", "--seq-len", "2048", "--global-batch", "32"]
 STRATEGY = ["--strategy", "tp=2,pp=2,mbs=1,stages=9+9"]
+SIZE = ["--model", "pythia-70m", "--cluster", "dgx-h100:16", "--seq-len", "2048", "--global-batch", "64"]
+SIZE += ["--tokens", "1e9", "--days", "9", "--devices", "8", "--jobs", "1"]
 Run = Any
 
 
@@ -49,6 +52,11 @@ def run(*arguments: str) -> Run:
     return CliRunner().invoke(planner, list(arguments))
 
 
+def timeless(text: str) -> str:
+    """Without what a clock measured."""
+    return re.sub(r'"wall_s": [0-9.e-]+', '"wall_s": 0', text)
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -60,14 +68,51 @@ def run(*arguments: str) -> Run:
         ["check", *OPTIONS, *STRATEGY],
         ["export", *OPTIONS, *STRATEGY, "--to", "megatron"],
         ["export", *OPTIONS, *STRATEGY, "--to", "nope"],
+        ["compare", "tp=2,pp=2,mbs=1", "tp=8", *OPTIONS],
+        ["compare", "tp=2", "warp=8", *OPTIONS],
+        ["simulate", *OPTIONS, "--strategy", "tp=2,pp=4,mbs=1"],
+        ["simulate", *OPTIONS, "--strategy", "tp=2,pp=4,mbs=1,schedule=zb-h1", "--engine", "torch"],
+        ["simulate", *OPTIONS, "--strategy", "tp=3"],
+        ["inspect", "--model", "deepseek-v3", "--seq-len", "512"],
+        ["explain", *OPTIONS, *STRATEGY, "--against", "tp=3"],
+        ["explain", *OPTIONS, *STRATEGY, "--against", "tp=1,pp=2,mbs=1,stages=8+8"],
     ],
 )
 def test_a_server_answers_as_the_command_itself(server: list[str], arguments: list[str]) -> None:
     for more in ([], ["--json"]):
         here, there = run(*arguments, *more), run(*arguments, *more, *server)
         assert there.exit_code == here.exit_code, there.output
-        assert there.stdout == here.stdout
+        assert timeless(there.stdout) == timeless(here.stdout)
         assert bool(there.stderr) == bool(here.stderr)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["explain", *OPTIONS, "--strategy", "tp=2,pp=2,mbs=1", "--max-seconds", "0"],
+        ["size", *SIZE, "--pin", "tp=1", "--pin", "pp=1"],
+    ],
+)
+def test_longer_answers_of_a_server_are_those_of_the_command(server: list[str], arguments: list[str]) -> None:
+    here, there = run(*arguments, "--json"), run(*arguments, "--json", *server)
+    assert there.exit_code == here.exit_code == 0, there.output
+    assert timeless(there.stdout) == timeless(here.stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["simulate", *OPTIONS, *STRATEGY, "--trace", "trace.json"], "--trace"),
+        (["explain", *OPTIONS, *STRATEGY, "--measured", "run.json"], "--measured"),
+    ],
+)
+def test_what_works_on_files_of_this_machine_is_refused(
+    server: list[str], arguments: list[str], option: str
+) -> None:
+    refused = run(*arguments, *server)
+    assert refused.exit_code == 2
+    assert f"{option} works on files of this machine; leave --server out" in refused.output
 
 
 def without_times(text: str) -> Any:

@@ -107,7 +107,7 @@ def _remotely(
     ask: Asked, given: Mapping[str, Any], subject: str, baseline: Mapping[str, Any] | None
 ) -> "NamedCheck":
     """One strategy, checked by a server; its notes are among its warnings."""
-    from planner.answered import check_report
+    from planner.answered.plans import check_report
     from planner.gate import NamedCheck
 
     stated = {key: given[key] for key in LIMITS if given[key] is not None}

@@ -1,20 +1,26 @@
 """`planner compare`: two plans side by side."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from planner.cli.answer import Answer
-from planner.cli.options import json_option, request_options
+from planner.cli.options import json_option, request_options, stacked
 from planner.cli.plan_input import AskedPlan, asked_plan, is_plan_source
 from planner.cli.question import Question, question_from_options, strategy_of
+from planner.cli.remote import SERVER_OPTIONS, asking, server_of, source_body
 from planner.cli.reporting import report_option, report_path
+
+if TYPE_CHECKING:
+    from planner.compare import Comparison
 
 
 @click.command(name="compare", short_help="Two plans or strategies side by side.")
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
 @request_options
+@stacked(SERVER_OPTIONS)
 @report_option
 @json_option
 def command(**given: Any) -> Answer:
@@ -34,7 +40,11 @@ def command(**given: Any) -> Answer:
 
     from planner.compare import compare, side
 
-    comparison = compare(side(first.situation, first.strategy), side(second.situation, second.strategy))
+    if server_of(given) is not None:
+        comparison, payload = _remotely(first, second, given)
+    else:
+        comparison = compare(side(first.situation, first.strategy), side(second.situation, second.strategy))
+        payload = comparison.to_json()
 
     if page is not None:
         from planner.report import Reason, Reported, write_report
@@ -50,7 +60,19 @@ def command(**given: Any) -> Answer:
 
         show_comparison(comparison, (given["first"], given["second"]), page)
 
-    return Answer(comparison.to_json(), show, given["as_json"])
+    return Answer(payload, show, given["as_json"])
+
+
+def _remotely(
+    first: AskedPlan, second: AskedPlan, given: Mapping[str, Any]
+) -> "tuple[Comparison, dict[str, Any]]":
+    """The same from a server."""
+    from planner.answered.explanations import comparison
+
+    bodies = [source_body(each.situation, each.strategy) for each in (first, second)]
+    with asking(given) as client:
+        found = client.compare({"first": bodies[0], "second": bodies[1]})
+    return comparison((first.situation, second.situation), found), found
 
 
 def _strategy_for(text: str, known: AskedPlan | None, stated: Question) -> AskedPlan:

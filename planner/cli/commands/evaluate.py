@@ -45,7 +45,7 @@ def command(**given: Any) -> Answer:
 
 def _remotely(ask: Asked, given: Mapping[str, Any], page: Path | None) -> Answer:
     """The same from a server."""
-    from planner.answered import prediction
+    from planner.answered.plans import prediction
 
     body = source_body(ask.situation, ask.strategy)
     body["strategies"] = [body.pop("strategy")]

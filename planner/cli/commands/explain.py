@@ -9,9 +9,10 @@ import click
 from cost_models.errors import BadInput
 from planner.cli.answer import NO, Answer
 from planner.cli.document import Document, read_document
-from planner.cli.options import json_option, progress_option, request_options, strategy_option
+from planner.cli.options import json_option, progress_option, request_options, stacked, strategy_option
 from planner.cli.plan_input import plan_of_document
 from planner.cli.question import Question, question_from_options, strategy_of
+from planner.cli.remote import SERVER_OPTIONS, refuse_here, server_of
 from planner.cli.reporting import report_option, report_path
 from planner.cli.types import Number, WholeNumber
 
@@ -38,6 +39,7 @@ from planner.cli.types import Number, WholeNumber
     type=Number(0, 86_400),
     help="Time for searches; neighbours are priced behind it; default 30.",
 )
+@stacked(SERVER_OPTIONS)
 @report_option
 @json_option
 @progress_option
@@ -56,6 +58,8 @@ def command(**given: Any) -> Answer:
     if unsolved is not None:
         return _unsolved(unsolved, given["as_json"])
     if given["measured"] is not None:
+        if server_of(given) is not None:
+            refuse_here(given, "--measured")
         if page is not None:
             raise BadInput("--report shows a plan, not --measured; leave one of the two out")
         return _measured(document, stated, given)
@@ -64,9 +68,14 @@ def command(**given: Any) -> Answer:
     if given["against"] is not None:
         return _against(asked, given, (max_seconds, page))
 
+    from planner.cli.explain_remotely import explain_remotely
     from planner.explain import explain
 
-    explanation = explain(asked.situation, asked.search, asked.strategy, asked.others, max_seconds)
+    if server_of(given) is not None:
+        explanation, payload = explain_remotely(asked, given, max_seconds)
+    else:
+        explanation = explain(asked.situation, asked.search, asked.strategy, asked.others, max_seconds)
+        payload = explanation.to_json()
     if page is not None:
         from planner.report import Reason, Reported, write_report
 
@@ -78,7 +87,7 @@ def command(**given: Any) -> Answer:
 
         show_explanation(asked.situation, explanation, page)
 
-    return Answer(explanation.to_json(), show, given["as_json"])
+    return Answer(payload, show, given["as_json"])
 
 
 def _measured(document: Document | None, stated: Question, given: dict[str, Any]) -> Answer:
@@ -109,14 +118,19 @@ def _unsolved(result: Mapping[str, Any], as_json: bool) -> Answer:
 
 def _against(asked: Any, given: dict[str, Any], out: tuple[float, Path | None]) -> Answer:
     max_seconds, page = out
-    other = strategy_of(Question(strategy=given["against"]))
+    if server_of(given) is not None:
+        from planner.cli.explain_remotely import contrast_remotely
 
-    from planner.evaluation import evaluate
-    from planner.explain import against
+        contrast, payload = contrast_remotely(asked, given, max_seconds)
+        plan = contrast.plan
+    else:
+        from planner.evaluation import evaluate
+        from planner.explain import against
 
-    plan = evaluate(asked.situation, asked.strategy)
-    contrast = against(asked.situation, asked.search, plan, other, max_seconds)
-    payload = {"plan": plan.to_json(), "against": contrast.to_json()}
+        other = strategy_of(Question(strategy=given["against"]))
+        plan = evaluate(asked.situation, asked.strategy)
+        contrast = against(asked.situation, asked.search, plan, other, max_seconds)
+        payload = {"plan": plan.to_json(), "against": contrast.to_json()}
     if page is not None:
         from planner.report import Reason, Reported, write_report
 

@@ -7,7 +7,8 @@ import click
 from cost_models.errors import BadInput
 from cost_models.specs.job import MAX_SEQ_LEN
 from planner.cli.answer import Answer
-from planner.cli.options import json_option, model_option, progress_option
+from planner.cli.options import json_option, model_option, progress_option, stacked
+from planner.cli.remote import SERVER_OPTIONS, asking, server_of
 from planner.cli.types import OneOf, WholeNumber
 
 
@@ -21,6 +22,7 @@ from planner.cli.types import OneOf, WholeNumber
     help="Who reads a config: its family's reader, the module that transformers builds, or (auto) the second where "
     "there is no first.",
 )
+@stacked(SERVER_OPTIONS)
 @json_option
 @progress_option
 def command(**given: Any) -> Answer:
@@ -30,7 +32,13 @@ def command(**given: Any) -> Answer:
 
     if not given["model"]:
         raise BadInput("no model given; give --model", pointer="/model")
-    facts = inspect_model(load_model_input(given["model"], given["reader"]), given["seq_len"])
+    model = load_model_input(given["model"], given["reader"])
+    if server_of(given) is not None:
+        spec = {"kind": "layers", "spec": model.model_dump(mode="json")}
+        with asking(given) as client:
+            facts = client.inspect({"model": spec, "seq_len": given["seq_len"]})
+    else:
+        facts = inspect_model(model, given["seq_len"])
 
     def show() -> None:
         from planner.render import show_model

@@ -1,7 +1,7 @@
 """`planner size`: how many devices for so many tokens in so many days, and at what price."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -16,11 +16,17 @@ from planner.cli.question import (
     question_from_options,
     validated,
 )
+from planner.cli.remote import SERVER_OPTIONS, asking, server_of
 from planner.cli.run_options import money_and_failure_options, run_values, tokens_option
 from planner.cli.types import KeyValue, Number, WholeNumber, WholeNumbers
 from planner.search_request import check_search, pins_of
 
+if TYPE_CHECKING:
+    from planner.sizing import SizeReport, SizeRequest
+
 DAY_S = 86_400.0
+MOST_SECONDS: Final = 300.0
+"""What a server gives a table at most."""
 
 _SIZE = (
     tokens_option,
@@ -40,6 +46,11 @@ _SEARCH = (
     click.option("--max-seconds", type=Number(0.001, 86_400), help="Time limit of each search; default 60."),
     click.option("--gap", type=Number(0, 0.999), help="Optimal within this share; default 0.001."),
     click.option("--allow-at-risk", is_flag=True, help="Also plans that may run out of memory."),
+    click.option(
+        "--within",
+        type=Number(0.001, 864_000),
+        help="Seconds for the whole table, which says what they left out; default no limit, 300 with --server.",
+    ),
     click.option("--jobs", type=WholeNumber(1, 1024), help="Processes; default every core."),
 )
 
@@ -51,6 +62,7 @@ _SEARCH = (
 @stacked(_SIZE)
 @money_and_failure_options
 @stacked(_SEARCH)
+@stacked(SERVER_OPTIONS)
 @json_option
 @progress_option
 def command(**given: Any) -> Answer:
@@ -62,17 +74,31 @@ def command(**given: Any) -> Answer:
     from planner.sizing import size
 
     request = _request_of(given)
-    try:
-        report = size(request, given["jobs"] or 0, row_reporter(given["progress"]))
-    finally:
-        end_progress()
+    if server_of(given) is not None:
+        report, payload = _remotely(request, given)
+    else:
+        try:
+            report = size(request, given["jobs"] or 0, row_reporter(given["progress"]), given["within"])
+        finally:
+            end_progress()
+        payload = report.to_json()
 
     def show() -> None:
         from planner.render.size import show_size
 
         show_size(report)
 
-    return Answer(report.to_json(), show, given["as_json"], YES if report.is_yes else NO)
+    return Answer(payload, show, given["as_json"], YES if report.is_yes else NO)
+
+
+def _remotely(request: "SizeRequest", given: Mapping[str, Any]) -> "tuple[SizeReport, dict[str, Any]]":
+    """The same from a server, within the time that it gives one question."""
+    from planner.answered.sizes import size_report
+
+    within = MOST_SECONDS if given["within"] is None else given["within"]
+    with asking(given) as client:
+        found = client.size(request.model_dump(mode="json") | {"max_seconds": within})
+    return size_report(request.search, found), found
 
 
 def _request_of(given: Mapping[str, Any]) -> Any:
