@@ -37,11 +37,14 @@ def test_every_family_on_two_ranks(tmp_path: Path) -> None:
     assert found["qwen3"].all_read == found["gemma3"].all_read == found["adapted"].all_read == 1.0
 
 
-def test_experts_on_eight_ranks(tmp_path: Path) -> None:
-    found = through({"deepseek v3": Case(FAMILIES["deepseek v3"], EIGHT)}, 8, tmp_path)["deepseek v3"]
-    assert found.is_equal, found
+@pytest.mark.system
+def test_experts_and_shared_tables_on_eight_ranks(tmp_path: Path) -> None:
+    found = through(
+        {name: Case(FAMILIES[name], EIGHT) for name in ("deepseek v3", "llama tied")}, 8, tmp_path
+    )
+    assert all(outcome.is_equal for outcome in found.values()), found
     # An eighth of the whole, and an eighth of what is not divided by tensor-parallel ranks beside it.
-    assert 1 / 8 <= found.most_read < 1.3 / 8
+    assert all(1 / 8 <= outcome.most_read < 1.3 / 8 for outcome in found.values()), found
 
 
 @pytest.mark.matrix

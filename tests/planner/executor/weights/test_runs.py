@@ -33,6 +33,7 @@ def _collect() -> Iterator[None]:
     gc.collect()
 
 
+@pytest.mark.system
 def test_a_run_begins_with_the_weights_and_a_resumed_one_does_not(tmp_path: Path) -> None:
     source, target = tmp_path / "source", tmp_path / "written"
     library = library_model(FAMILIES[NAME], 1)
