@@ -28,6 +28,9 @@ from cost_models.operators.narrow import NARROW_SUFFIX
 from cost_models.specs.model import LayerKind
 from cost_models.units import Num
 
+NORMS = "layernorm"
+"""The scope whose operators are each recomputed on their own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Saved:
@@ -69,6 +72,8 @@ class LayerWalk:
     kernel_ops: tuple[str, ...] = ()  # the operator of each kernel
     message_ops: tuple[str, ...] = ()
     kernel_curves: tuple[str, ...] = ()  # the measured curve of each kernel
+    modules: int = 0  # operators, each launched by the host
+    regions: int = 0  # parts of the layer that a base recompute enters on their own
 
 
 def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]) -> LayerWalk:
@@ -119,6 +124,8 @@ def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]
         tuple(kernel_ops),
         tuple(message_ops),
         tuple(curves),
+        len(kind.operators),
+        regions_of(kind, scopes),
     )
 
 
@@ -185,6 +192,12 @@ def dropped_by(kind: LayerKind, scopes: tuple[str, ...]) -> Dropped:
     chosen = [scope for scope in kind.scopes if scope.name in scopes]
     again = frozenset(name for scope in chosen for name in scope.operators)
     return Dropped(again, frozenset(name for scope in chosen for name in scope.gives_up))
+
+
+def regions_of(kind: LayerKind, scopes: tuple[str, ...]) -> int:
+    """Parts of a layer that a base recompute runs again on their own: every norm, and one for each other scope."""
+    chosen = [scope for scope in kind.scopes if scope.name in scopes]
+    return sum(len(scope.operators) if scope.name == NORMS else 1 for scope in chosen)
 
 
 def boundary_bytes(kind: LayerKind, at: Shard, style: Style) -> Num:

@@ -15,8 +15,8 @@ from cost_models.mesh import MeshBatch
 from cost_models.operators.base import Collective
 from cost_models.overlap import expected_maximum_factor
 from cost_models.pricing import PricedRows, Pricer
-from cost_models.schedule.names import ScheduleName
 from cost_models.schedule import in_flight
+from cost_models.schedule.names import ScheduleName
 from cost_models.states import RowStates
 
 GRADIENT_NORM_BYTES = 4.0

@@ -13,6 +13,7 @@ from cost_models.chunk import TIME_CAUSES, Array
 from cost_models.communication import Network, expert_groups, message_seconds, stack_messages
 from cost_models.engines import Engine
 from cost_models.host import host_rates
+from cost_models.host_launches import PassParts, add_launches
 from cost_models.layer_walk import LayerWalk, walk_layer
 from cost_models.mesh import MeshBatch, distinct_points
 from cost_models.operators.base import Axis, Phase, Shard, Style
@@ -202,6 +203,7 @@ class Pricer:
                 kernels = kernel_s[kernel : kernel + len(walk.kernels)]
                 messages = message_s[message : message + len(walk.messages)]
                 parts = self._walk_seconds(walk, kernels, messages, points)
+                add_launches(walk, parts, self.efficiency, by_module=self.engine.launches_by_module)
                 for total, part in zip((forward, backward, weight, base, spared), parts, strict=True):
                     total[:, index] += layer.count * part
                 for cause, values in enumerate(_memory(walk)):
@@ -263,7 +265,7 @@ class Pricer:
 
     def _walk_seconds(
         self, walk: LayerWalk, kernel_s: Array, message_s: Array, points: MeshBatch
-    ) -> tuple[Array, Array, Array, Array, Array]:
+    ) -> PassParts:
         """(causes, U) seconds of forward, backward, weight gradients that can wait, base recompute and of what a full
         recompute spares of a layer."""
         shape = (len(TIME_CAUSES), points.size)

@@ -208,6 +208,10 @@ class Engine(ABC):
         """Share of a block's kernels that copies of its offloaded activations hide behind."""
         return COPY_OVERLAP
 
+    def launches_by_module(self) -> bool:
+        """Whether every operator is a Python module, whose launch costs the host its time (roofline's `module_s`)."""
+        return False
+
     def step_seconds(self, meshes: MeshBatch) -> Num:
         """Seconds that a step spends outside its schedule on the engine's own account, (B,)."""
         return np.zeros(meshes.size)

@@ -57,6 +57,11 @@ class DeepSpeed(TorchFamily):
         made of a copy (megatron/mpu/cross_entropy.py)."""
         return self.zero_settings.modules == "megatron"
 
+    @property
+    def launches_by_module(self) -> bool:
+        """As Megatron-LM's modules."""
+        return self.zero_settings.modules == "megatron"
+
     def space(self, model: ModelSpec, job: Job) -> Space:
         """Stages 0 to 3 (0 and 1 with a pipeline), tensor parallel by the model, experts, 1F1B."""
         return Space(

@@ -200,6 +200,11 @@ class Megatron(Engine):
         scatters = self.settings.scatter_gather_p2p and (meshes.sp == 0)
         return np.where(scatters, meshes.tp, 1).astype(float)
 
+    @property
+    def launches_by_module(self) -> bool:
+        """Unless CUDA graphs replay them."""
+        return not self.settings.cuda_graphs
+
     def step_seconds(self, meshes: MeshBatch) -> Num:
         """Broadcasts of parameters, one a rank that holds a shard of the optimizer."""
         return meshes.dp_shard.astype(float) * (BROADCAST_S if self.settings.broadcast_params else 0.0)

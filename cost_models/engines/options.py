@@ -85,6 +85,8 @@ class MegatronOptions(EngineOptions):
     """Second moment, where it differs from engine.moment_dtype (--exp-avg-sq-dtype)."""
     wide_dtype: Literal["auto", "fp32"] = "auto"
     """fp32: an fp8 run without --bf16 keeps fp32 weights and activations around its narrow products."""
+    cuda_graphs: bool = False
+    """Layers or iterations are replayed from CUDA graphs, so that the host launches nothing (--cuda-graph-impl)."""
     fp8_recipe: Literal["tensorwise", "delayed"] = "tensorwise"
     """Scales of fp8: tensorwise are of the tensor at hand; delayed ones of its history, which all ranks of a pipeline
     stage reduce in every pass of every micro-batch (--fp8-recipe)."""

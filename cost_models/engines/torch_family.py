@@ -255,7 +255,7 @@ class TorchFamily(Engine):
             hidden={
                 "tp_gemm": 0.0,
                 "tp_wgrad_gather": 0.0,
-                "tp_wgrad": 0.5,
+                "tp_wgrad": 0.0,  # autograd makes both gradients of a product before it hands one on
                 "ep_dispatch": 0.0,
                 "cp_ring": 0.7,
             },

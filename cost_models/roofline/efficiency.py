@@ -77,6 +77,10 @@ class Efficiency:
     group_s: float
     quantisation_traffic: float
     scale: Scale
+    module_s: float = (
+        0.0  # host work of one operator's forward and backward as a Python module of Megatron's kind
+    )
+    region_s: float = 0.0  # host work of one recomputed region where the host is the bottleneck
     exchange_s: float = 0.0  # host work and waiting of one exchange of experts' tokens
     sustained: float = 1.0  # share of the boost clock that matrix products keep under the board's power limit
     measured: MeasuredKernels | None = None  # the device's own profile, before every curve above
@@ -135,6 +139,7 @@ def efficiency_from_file(file: EfficiencyFile) -> Efficiency:
         half_bytes=file.memory.half_bytes.value,
         kernel_s=file.launch.kernel_s.value,
         group_s=file.launch.group_s.value,
+        module_s=0.0 if file.launch.module_s is None else file.launch.module_s.value,
         quantisation_traffic=file.quantisation_traffic.value,
         scale=_scale(file.scale),
     )

@@ -29,6 +29,7 @@ class Generation:
     grouped: float = 1.0
     exchange_s: float = 0.0
     tuned: bool = False
+    region_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,12 @@ def load_generation(name: str, engine: str, version: str) -> Generation:
         detail = f"there is no software generation {name[:60]!r}; use {' or '.join(known)}"
         raise BadInput(detail, pointer="/job/options/engine.generation", allowed=known)
     return Generation(
-        name, _ratio(found.kernels), _ratio(found.grouped), _ratio(found.exchange_s, 0.0), found.tuned
+        name,
+        _ratio(found.kernels),
+        _ratio(found.grouped),
+        _ratio(found.exchange_s, 0.0),
+        found.tuned,
+        _ratio(found.region_s, 0.0),
     )
 
 
@@ -123,7 +129,13 @@ def under_factors(
         grouped=scale.grouped * generation.grouped,
         convolution=scale.convolution * kernels,
     )
-    return replace(plain, scale=found, exchange_s=generation.exchange_s, sustained=sustained_share(device))
+    return replace(
+        plain,
+        scale=found,
+        exchange_s=generation.exchange_s,
+        region_s=generation.region_s,
+        sustained=sustained_share(device),
+    )
 
 
 def sustained_share(device: DeviceSpec) -> float:

@@ -79,6 +79,8 @@ class LaunchFigures(Frozen):
 
     kernel_s: CurveFigure
     group_s: CurveFigure
+    module_s: CurveFigure | None = None
+    """Host seconds of one operator's forward and backward as a Python module of Megatron's kind; none where absent."""
 
 
 class ComputeScale(Frozen):

@@ -43,6 +43,8 @@ class GenerationFigures(Frozen):
     """Rate of grouped products of experts, on top of `kernels`."""
     exchange_s: CurveFigure | None = None
     """Seconds of host work and waiting that one exchange of experts' tokens adds, one way; 0 where it is absent."""
+    region_s: CurveFigure | None = None
+    """Seconds of host work of one recomputed region of a layer, where the host is the bottleneck; else absent, 0."""
 
 
 class PowerLaw(Frozen):

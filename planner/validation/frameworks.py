@@ -208,6 +208,8 @@ def options_of(run: Run, framework: Framework) -> dict[str, Scalar]:
             options["engine.grad_dtype"] = "fp32"
         if "unfused attention" in words:
             options["engine.attention"] = "unfused"
+        if "cuda_graph=" in words.lower() and "cuda_graph=none" not in words.lower():
+            options["engine.cuda_graphs"] = True
         options |= _moe_options(run, words)
     elif "compile" in notes and "no compile" not in notes:
         options["engine.compile"] = True

@@ -94,6 +94,8 @@ def _options(arguments: Arguments, program: str, data_parallel: int) -> dict[str
         "engine.grouped_gemm": arguments.flag("moe-grouped-gemm"),
         "engine.deferred_head_batches": _deferred(arguments, data_parallel),
     }
+    if arguments.flag("enable-cuda-graph") or arguments.text("cuda-graph-impl", "none") != "none":
+        options["engine.cuda_graphs"] = True
     if arguments.text("cross-entropy-fusion-impl") == "te":
         options["engine.cross_entropy_impl"] = "te"
     options |= _sharded(arguments) | _optimizer_dtypes(arguments)
