@@ -208,6 +208,7 @@ class Engine(ABC):
         """Share of a block's kernels that copies of its offloaded activations hide behind."""
         return COPY_OVERLAP
 
+    @property
     def launches_by_module(self) -> bool:
         """Whether every operator is a Python module, whose launch costs the host its time (roofline's `module_s`)."""
         return False

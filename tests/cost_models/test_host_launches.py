@@ -34,7 +34,7 @@ def _situation(model: str, cluster: str = "dgx-h100", **options: object) -> Situ
 
 def _work(situation: Situation, tp: int, recompute: str = "none") -> RowWork:
     context = Context.of(situation)
-    request = StrategyRequest(tp=tp, pp=1, dp=8 // tp, mbs=1, sp=tp > 1, recompute=recompute)
+    request = StrategyRequest(tp=tp, pp=1, dp=8 // tp, mbs=1, sp=tp > 1, recompute=recompute, zero=1)
     strategy = complete_legal(context, request)
     return context.pricer.price(batch_of([strategy], mesh_key(strategy))).work
 
