@@ -162,7 +162,8 @@ class Attention(Operator):
         return scores * (4.0 * each + extra + 2.0 * cap), scores * (7.0 * each + extra + 3.0 * cap)
 
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
-        """Flash: q, k, v, output and the fp32 log-sum-exp. Unfused: the probabilities (Korthikanti 2022, eq. 1)."""
+        """Flash: q, k, v, output (twice where heads were exchanged) and the fp32 log-sum-exp. Unfused:
+        the probabilities (Korthikanti 2022, eq. 1)."""
         if style.library and not style.flash_attention:
             return (*self._library_inputs(at, style), *self._score_tensors(at, style))
         q, k, v = self._qkv_elements(at)
@@ -175,7 +176,12 @@ class Attention(Operator):
         if not style.flash_attention:
             return (*held, *self._score_tensors(at, style))
         lse = Tensor(f"{self.name}.lse", at.tokens * self.heads / at.tp, DtypeRole.FP32)
-        return (*held, Tensor(self.name, self.elements_out(at)), lse)
+        held = (*held, Tensor(self.name, self.elements_out(at)), lse)
+        if style.cp_kind != "ulysses":
+            return held
+        # The kernel keeps its output by heads, the next linear by positions, as the exchange gave it back.
+        by_heads = np.where(np.asarray(at.cp) > 1, self.elements_out(at), 0.0)
+        return (*held, Tensor(f"{self.name}.by_heads", by_heads))
 
     def _library_inputs(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
         """Queries; keys and values repeated to as many heads; SDPA's own products scale fp32 copies of both first."""
