@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from pydantic import ConfigDict, with_config
 
@@ -240,8 +240,9 @@ class PlanResult:
     certificate: Certificate
     relaxations: tuple[Relaxation, ...] = ()
     reason: str = ""
-    changes: Mapping[str, int | float] = field(default_factory=dict)
-    """What the best plan's request has other than the one asked (devices, global_batch, seq_len, reserve_bytes)."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """What the best plan's request has other than the one asked: devices, global_batch, seq_len, reserve_bytes, and of
+    what may vary precision, optimizer and options."""
     run: Mapping[str, object] | None = None
     """Days, cost and energy of the run, where its length was stated (planner/objectives/run.py)."""
     front: HasJson | None = None

@@ -46,6 +46,7 @@ class SearchKeys(JobKeys, total=False):
     objective: str
     pins: Mapping[str, bool | int | str]
     bans: tuple[str, ...]
+    vary: Mapping[str, str]
     top_k: int
     max_seconds: float
     gap: float

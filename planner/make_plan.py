@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from planner.search.mixed.space import check_groups
 from planner.search.search_state import Found, RecomputeRule, SearchLimits, SearchState, mesh_axes
 from planner.search.space_search import SpaceSearch
 from planner.situation import Situation
+from planner.varied import varied
 from planner.verify import verify
 
 ROUNDING = 1e-9
@@ -43,9 +45,10 @@ def make_plan(
     if its time were up, with the best plan so far.
     """
     report = on_progress or (lambda progress: None)
+    oracle = varied(StepOracle(partial(fastest_plan, stop=stop), least_step_s))
     if search.objective == "step_time" and not search.pareto and search.run.tokens is None:
-        return fastest_plan(situation, search, report, stop=stop)
-    return plan_for(situation, search, StepOracle(fastest_plan, least_step_s), report)
+        return oracle.fastest(situation, search, report)
+    return plan_for(situation, search, oracle, report)
 
 
 def fastest_plan(

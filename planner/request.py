@@ -89,6 +89,8 @@ class SearchRequest(Frozen):
     pareto: StrictBool = False
     pins: Annotated[dict[str, StrictBool | StrictInt | StrictStr], Field(max_length=64)] = {}
     bans: Annotated[tuple[StrictStr, ...], Field(max_length=64)] = ()
+    vary: Annotated[dict[StrictStr, StrictStr], Field(max_length=8)] = {}
+    """Values that an option may have beside the job's own: `grad_dtype` to `bf16,fp32` (planner/varied.py)."""
     top_k: Annotated[StrictInt, Field(ge=0, le=100)] = 5
     max_seconds: Annotated[StrictFloat | StrictInt, Field(gt=0, le=86_400)] = 60.0
     gap: Annotated[StrictFloat | StrictInt, Field(ge=0, lt=1)] = 1e-3

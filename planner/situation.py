@@ -3,9 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
+
+from pydantic import ValidationError
 
 from cost_models.communication import Network, network_of
 from cost_models.engines import Engine, Facts, find_engine
+from cost_models.errors import BadInput
 from cost_models.fine_tuning import fine_tuned
 from cost_models.profiles import cluster_from_spec, load_preset, model_config
 from cost_models.readers import Reader, read_model
@@ -83,17 +87,25 @@ def situate(model: ModelSpec, cluster: ClusterSpec, job: JobRequest) -> Situatio
     return Situation(model, cluster, resolved, engine, job)
 
 
-def changed(situation: Situation, changes: Mapping[str, int | float]) -> Situation:
-    """The same question with other devices, global_batch, seq_len or reserve_bytes; raises BadInput like `situate`."""
+def changed(situation: Situation, changes: Mapping[str, Any]) -> Situation:
+    """The same question with other devices, global_batch, seq_len or reserve_bytes, precision, optimizer or options;
+    raises BadInput like `situate`."""
     cluster, job = situation.cluster, situation.job_request
     devices = int(changes.get("devices", cluster.num_devices))
     if devices != cluster.num_devices:
         cluster = cluster.with_devices(devices)
     values = {key: int(changes[key]) for key in ("global_batch", "seq_len") if key in changes}
-    options = dict(job.options)
+    options = dict(job.options) | changes.get("options", {})
     if "reserve_bytes" in changes:
         options["job.reserve_bytes"] = float(changes["reserve_bytes"])
-    changed_job = job.model_copy(update={**values, "options": options})
+    own = {key: changes[key] for key in ("precision", "optimizer") if key in changes}
+    try:
+        changed_job = JobRequest.model_validate({**job.model_dump(), **values, **own, "options": options})
+    except ValidationError as error:
+        key = str(error.errors()[0]["loc"][0])
+        raise BadInput(
+            f"{key}={changes.get(key)!s:.60}: {error.errors()[0]['msg']}", pointer=f"/job/{key}"
+        ) from None
     return situate(situation.model, cluster, changed_job)
 
 

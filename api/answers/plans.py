@@ -100,6 +100,9 @@ class ChangesBody(Frozen):
     global_batch: int | None = None
     seq_len: int | None = None
     reserve_bytes: float | None = None
+    precision: str | None = None
+    optimizer: str | None = None
+    options: dict[str, bool | int | float | str] | None = None
 
 
 class FrontPointBody(Frozen):

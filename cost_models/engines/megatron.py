@@ -25,10 +25,12 @@ from cost_models.engines.megatron_rules import (
     kv_replication,
     offloads_without_recompute,
     plain_sends,
+    shards_precision_aware,
 )
 from cost_models.engines.megatron_states import (
     NARROW_WEIGHT_BYTES,
     gathered_bytes,
+    is_precision_aware,
     optimizer_bytes,
     stepping_bytes,
     weight_bytes,
@@ -43,10 +45,12 @@ from cost_models.engines.options import EngineOptions, MegatronOptions
 from cost_models.engines.overlap_policy import OverlapPolicy
 from cost_models.engines.rules import Facts, Rule, fixed, only, runs
 from cost_models.engines.space import Space, selective_bases
+from cost_models.errors import InvalidJob
 from cost_models.mesh import Bool, MeshBatch
 from cost_models.operators.base import ParameterGroup, Style
 from cost_models.schedule.names import ScheduleName
-from cost_models.specs.job import Job
+from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.job import Job, Optimizer
 from cost_models.specs.model import ModelSpec
 from cost_models.units import Num
 
@@ -89,6 +93,16 @@ class Megatron(Engine):
             replicate_zero=1,
             lone_ends=True,
         )
+
+    def check_job(self, model: ModelSpec, cluster: ClusterSpec, job: Job) -> None:
+        """Narrow optimizer states are Adam's."""
+        super().check_job(model, cluster, job)
+        if is_precision_aware(self.settings) and job.optimizer is not Optimizer.ADAMW:
+            raise InvalidJob(
+                f"optimizer {job.optimizer.value} with narrow optimizer states; --use-precision-aware-optimizer takes "
+                "adamw alone, use fp32 engine.moment_dtype and engine.master_dtype",
+                pointer="/job/optimizer",
+            )
 
     def usual_zero(self, pp: int) -> int:
         """The distributed optimizer; optim_grads_params under Megatron-FSDP, as its argument's default is."""
@@ -263,7 +277,8 @@ class Megatron(Engine):
                 ("sp=true", "tp 1"),
             ),
         )
-        rules = (*rules, offloads_without_recompute())
+        aware = shards_precision_aware(is_precision_aware(self.settings))
+        rules = (*rules, offloads_without_recompute(), aware)
         if self.settings.ep_overlap:
             rules = (*rules, _overlapped_experts())
         if not self.settings.overlap_p2p:

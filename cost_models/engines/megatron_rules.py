@@ -58,6 +58,18 @@ def plain_sends() -> Rule:
     )
 
 
+def shards_precision_aware(asked: bool) -> Rule:
+    """The precision-aware optimizer, which narrow states and offloaded ones need, is the distributed one's."""
+    return fixed(
+        "megatron_precision_aware",
+        "megatron/core/optimizer/optimizer_config.py: use_precision_aware_optimizer",
+        lambda facts, meshes: (meshes.zero == 0) & (asked or meshes.key.offload.optimizer > 0.0),
+        "narrow or offloaded optimizer states with zero {zero} need --use-precision-aware-optimizer, which the "
+        "distributed optimizer alone has",
+        ("zero 1", "fp32 states and offload=none"),
+    )
+
+
 def offloads_without_recompute() -> Rule:
     """Activations of whole layers are offloaded or recomputed, not both."""
     return fixed(

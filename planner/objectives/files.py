@@ -19,7 +19,7 @@ def with_files(result: PlanResult, folder: Path, situation: Situation, search: S
     for point in result.front.points:
         used = point.prediction.memory.device_used_bytes / 1024**3
         path = folder / f"plan-{point.devices}-{used:.1f}GiB.json"
-        answer = replace(point.result, changes={"devices": point.devices})
+        answer = replace(point.result, changes={**point.result.changes, "devices": point.devices})
         write_plan(path, plan_document(situation, asked, answer))
         written.append(replace(point, plan=str(path)))
     return replace(result, front=replace(result.front, points=tuple(written)))

@@ -77,7 +77,7 @@ def with_proof(result: PlanResult, proof: Proof, asking: Asking, changes: Change
     certificate = replace(
         result.certificate, objective=proof.objective, wall_s=asking.wall_s, proof=proof.to_json()
     )
-    answer = replace(result, status=status, certificate=certificate, changes=dict(changes))
+    answer = replace(result, status=status, certificate=certificate, changes={**result.changes, **changes})
     return with_run(answer, asking)
 
 

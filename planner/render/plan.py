@@ -1,8 +1,8 @@
 """A plan: the best strategy, runners-up with what differs, the certificate, and what to do next."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
@@ -46,6 +46,9 @@ def show_plan(
     console.print(f"{STATUS_WORDS.get(result.status, plain(result.status))}{_gap(result.certificate)}")
     if result.reason:
         console.print(plain(result.reason))
+    chosen = chosen_values(result.changes)
+    if chosen:
+        console.print(f"[dim]of what varies[/dim] {plain(chosen)}")
     if result.best is not None:
         show_prediction(console, result.best)
         _show_alternatives(console, result.best, result.alternatives)
@@ -61,6 +64,13 @@ def show_plan(
     print_table(console, _certificate(result.certificate), "Certificate")
     _show_next(console, result, written)
     show_report(console, report)
+
+
+def chosen_values(changes: Mapping[str, Any]) -> str:
+    """`engine.grad_dtype=bf16, optimizer=adamw`: what the plan took of options that may vary."""
+    own = {key: changes[key] for key in ("precision", "optimizer") if key in changes}
+    values = {**changes.get("options", {}), **own}
+    return ", ".join(f"{key}={str(value).lower()}" for key, value in values.items())
 
 
 def differences(best: Prediction, other: Prediction) -> str:

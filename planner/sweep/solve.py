@@ -95,7 +95,8 @@ def _numbers(result: PlanResult, best: Prediction) -> Row:
         "lower_bound_s": result.certificate.lower_bound_s,
         "gap": result.certificate.gap,
         **{name: run.get(name) for name in ("days", "cost_usd", "energy_kwh")},
-        **result.changes,
+        **{key: value for key, value in result.changes.items() if key != "options"},
+        **result.changes.get("options", {}),
     }
 
 

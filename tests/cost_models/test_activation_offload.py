@@ -12,6 +12,8 @@ from cost_models.row_work import RowWork
 from cost_models.specs.offload import ALL_BLOCKS, ActivationOffload, parse_act_offload
 from cost_models.specs.strategy import parse_strategy
 from planner.evaluation import evaluate
+from planner.make_plan import make_plan
+from planner.request import SearchRequest
 
 GB = 1e9
 HOST = HostRates(link_bytes_per_s=10 * GB, step_bytes_per_s=GB)
@@ -130,3 +132,24 @@ def test_copies_that_wait_show_in_full(make_situation):
     assert evaluate(streams, strategy).step_s < evaluate(waits, strategy).step_s
     plain = replace(evaluate(waits, parse_strategy("")), strategy=evaluate(waits, strategy).strategy)
     assert plain.step_s == evaluate(streams, parse_strategy("")).step_s
+
+
+def test_where_nothing_fits_the_host_is_named(make_situation):
+    options = {"engine.fused_cross_entropy": True}
+    job = {"seq_len": 131_072, "global_batch": 8, "engine": "fsdp2", "options": options}
+    of = make_situation("llama-3.1-8b", "dgx-h100", 8, **job)
+    alone = {"tp": 1, "cp": 1}
+    result = make_plan(of, SearchRequest(pins=alone))
+    assert result.status == "infeasible"
+    assert "pin act_offload=allowed" in [change.change for change in result.relaxations]
+    found = make_plan(of, SearchRequest(pins=alone | {"act_offload": "allowed"}))
+    assert found.best.strategy.act_offload == "blocks"
+    assert found.certificate.space["act_offload"] == [
+        "none",
+        "checkpoints",
+        "blocks:8",
+        "blocks:16",
+        "blocks:24",
+        "blocks",
+    ]
+    assert 30e9 < found.best.memory.host_bytes < 200e9

@@ -34,6 +34,13 @@ _SEARCH = (
         help="Forbid a value, as in schedule=gpipe; repeatable.",
     ),
     click.option(
+        "--vary",
+        "vary",
+        type=KeyValue("grad_dtype=bf16,fp32"),
+        multiple=True,
+        help="Values that an option may have, as in grad_dtype=bf16,fp32; repeatable.",
+    ),
+    click.option(
         "--objective",
         type=OneOf(OBJECTIVES),
         help="What is made small or large; default step_time (docs/objectives.md).",
@@ -140,6 +147,7 @@ def command(**given: Any) -> Answer:
 def _search_of(given: Mapping[str, Any]) -> SearchRequest:
     values: dict[str, object] = {key: given[key] for key in SEARCH_KEYS if given[key] is not None}
     values |= {"pins": _pins(given), "bans": given["bans"], "allow_at_risk": given["allow_at_risk"]}
+    values |= {"vary": {key: str(value) for key, value in pins_of(given["vary"]).items()}}
     values |= {"prefer_simple": given["prefer_simple"]}
     values |= {"run": run_values(given), "pareto": given["pareto"]}
     search = validated(SearchRequest, values, "search")
