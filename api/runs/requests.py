@@ -53,7 +53,7 @@ class PlannedModel(Frozen):
 
 
 class ModelDirectory(Frozen):
-    """The weights of a Hugging Face model in a folder below a configured root, whose config must be the plan's model."""
+    """Weights of a Hugging Face model in a folder below a configured root; its config must be the plan's model."""
 
     kind: Literal["directory"]
     path: PathText

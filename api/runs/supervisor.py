@@ -3,6 +3,9 @@
 It has a session of its own, so that it outlives the server, and is the parent of whatever loses its own, so that it
 finds every process of the run. It writes a final state only once none of them is left. A second supervisor of the
 same run ends at once.
+
+A run that is cancelled has a final state within CANCEL_S: `cancelled` where nothing of it is left, else `failed` with
+what may be left; of a launcher's job it goes on asking for the end.
 """
 
 import ctypes
@@ -23,8 +26,14 @@ from api.runs.processes import MARKER, REAPS, host_identity, kill_run, start_of
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 POLL_S: Final = 0.1
 HEARTBEAT_S: Final = 1.0
-KILL_S: Final = 10.0
-END_JOB_S: Final = 60.0
+KILL_S: Final = 5.0
+CANCEL_S: Final = 28.0
+"""From the request to the final state; whoever reads the state looks every few tenths of a second."""
+END_JOB_S: Final = 12.0
+"""Of these, what is kept for a launcher's job whose run did not end it in time."""
+AGAIN_S: Final = 20.0
+ASK_AGAIN_S: Final = 3600.0
+"""How often, and how long, a launcher that did not end a job in time is asked again."""
 MAX_DETAIL: Final = 2000
 STARTED: Final = '"phase": "running"'
 
@@ -38,6 +47,8 @@ class Supervisor:
     state: dict[str, Any] = field(default_factory=dict)
     stopped: bool = False
     _beaten_s: float = 0.0
+    _asked_s: float | None = None
+    """When the end was asked for, by the monotonic clock."""
 
     def supervise(self) -> None:
         """Start the run, follow it, end it where asked, and write down how it ended."""
@@ -53,14 +64,22 @@ class Supervisor:
         if code is None:
             return  # stopped; the job of a launcher goes on, and another supervisor takes it up
         left = not kill_run(self.spec["run_id"], KILL_S, os.getpid())
-        if self.state["state"] == "cancelling" and code != 128 + signal.SIGTERM and not self._end_job():
-            self._end(
-                "failed", "cancel_failed", f"the launcher's job may still run; {_last_line(self.folder.log)}"
+        is_cancelled = self.state["state"] == "cancelling"
+        if is_cancelled and code != 128 + signal.SIGTERM and not self._end_job(self._left_s()):
+            words = (
+                f"the launcher's job may still run and is asked to end again; {_last_line(self.folder.log)}"
             )
+            self._end("failed", "cancel_failed", words)
+            self._ask_again()
             return
         self._conclude(code, left)
 
-    def _end_job(self) -> bool:
+    def _left_s(self) -> float:
+        """What is left of the time in which a cancelled run ends."""
+        asked_s = time.monotonic() if self._asked_s is None else self._asked_s
+        return max(asked_s + CANCEL_S - time.monotonic(), 1.0)
+
+    def _end_job(self, seconds: float) -> bool:
         """Whether no job of a launcher is left; the run was ended before it could see to that itself."""
         if self.spec["launcher"] == "local":
             return True
@@ -68,11 +87,20 @@ class Supervisor:
             words = [*self.spec["command"], "--cancel"]
             try:
                 done = subprocess.run(
-                    words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=END_JOB_S, check=False
+                    words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=seconds, check=False
                 )
             except (OSError, subprocess.TimeoutExpired):
                 return False
         return done.returncode == 0
+
+    def _ask_again(self) -> None:
+        """The run has its final state; its job is asked to end until it has, or this is stopped."""
+        until_s = time.monotonic() + ASK_AGAIN_S
+        while time.monotonic() < until_s and not self.stopped:
+            time.sleep(AGAIN_S)
+            if self._end_job(AGAIN_S):
+                self.folder.write("swept.json", {"at": _now()})
+                return
 
     def _start(self, report: Any, log: Any) -> "subprocess.Popen[bytes]":
         environment = {key: value for key, value in os.environ.items() if key != REAPS}
@@ -89,18 +117,20 @@ class Supervisor:
 
     def _follow(self, child: "subprocess.Popen[bytes]") -> int | None:
         """The exit code of the run, None where this supervisor was stopped and leaves a launcher's job alone."""
-        asked_s: float | None = None
+        grace_s = self.spec["grace_s"]
+        if self.spec["launcher"] != "local":
+            grace_s = min(grace_s, CANCEL_S - END_JOB_S)
         while (code := child.poll()) is None:
             self._beat(child.pid)
             if self.stopped and self.spec["launcher"] != "local":
                 child.kill()
                 child.wait()
                 return None
-            if asked_s is None and (self.folder.cancel.exists() or self.stopped):
-                asked_s = time.monotonic()
+            if self._asked_s is None and (self.folder.cancel.exists() or self.stopped):
+                self._asked_s = time.monotonic()
                 self._move("cancelling")
                 child.terminate()
-            if asked_s is not None and time.monotonic() - asked_s > self.spec["grace_s"]:
+            if self._asked_s is not None and time.monotonic() - self._asked_s > grace_s:
                 kill_run(self.spec["run_id"], KILL_S, os.getpid())
             if self.state["state"] == "launching" and self._has_started():
                 self._move("running")

@@ -1,7 +1,7 @@
 """Stands for `planner run` in tests: writes events, logs and a report as it does, and behaves as a story says.
 
 `good` ends well, `bad` fails with a rank, `stubborn` ignores requests to end and hides a grandchild in a session of
-its own, `wait` runs until it is asked to end.
+its own, `wait` runs until it is asked to end, the job of `unending` does not end until it is let go.
 """
 
 import json
@@ -20,6 +20,9 @@ def main(story: str, arguments: list[str]) -> int:
     """The run."""
     files = Path(arguments[arguments.index("--log-dir") + 1])
     if "--cancel" in arguments:
+        if story == "unending" and not (Path(os.environ["STUB_FOLDER"]) / "let-go").exists():
+            sys.stderr.write("job 7 is still running\n")
+            time.sleep(300)
         (Path(os.environ["STUB_FOLDER"]) / "job-ended").touch()
         return 0
     sys.stderr.write("said on standard error\n")
@@ -35,8 +38,8 @@ def main(story: str, arguments: list[str]) -> int:
         failure = {"rank": 1, "exit_code": 9, "message": "rank 1 failed with exit code 9: no space"}
         sys.stdout.write(json.dumps({"ran": False, "failure": failure}))
         return 1
-    if story in ("wait", "stubborn"):
-        wait(stubborn=story == "stubborn")
+    if story in ("wait", "stubborn", "unending"):
+        wait(stubborn=story != "wait")
     sys.stdout.write(json.dumps(REPORT))
     return 0
 
