@@ -10,6 +10,10 @@ from planner.validation.predict import Outcome
 MIN_LAYOUTS: Final = 3
 """Fewest layouts of one question that are worth ordering."""
 
+NOISE: Final = 0.03
+"""Two runs whose measured times differ by no more than this share cannot be told apart: one setting measured twice by
+one source differs by 2.9 % in the median of 11 (profiles/published, bloom)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -42,11 +46,15 @@ QUESTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One question's layouts: Kendall's tau (None where all tie), and the regret of the layout predicted fastest."""
+    """One question's layouts: Kendall's tau (None where all tie), and the regret of the layout predicted fastest.
+
+    `tau_apart` is over the pairs alone whose measured times differ by more than NOISE.
+    """
 
     layouts: int
     tau: float | None
     regret: float
+    tau_apart: float | None
 
 
 def ranking(outcomes: Sequence[Outcome]) -> dict[str, object]:
@@ -88,15 +96,20 @@ def order_of(outcomes: Sequence[Outcome]) -> Order | None:
     if len(pairs) < MIN_LAYOUTS:
         return None
     chosen = min(pairs)[1]
-    return Order(len(pairs), kendall_tau(pairs), chosen / min(measured for _, measured in pairs) - 1.0)
+    fastest = min(measured for _, measured in pairs)
+    return Order(len(pairs), kendall_tau(pairs), chosen / fastest - 1.0, kendall_tau(pairs, NOISE))
 
 
-def kendall_tau(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Kendall's tau of (predicted, measured), ties left out; None where every pair ties."""
+def kendall_tau(pairs: Sequence[tuple[float, float]], noise: float = 0.0) -> float | None:
+    """Kendall's tau of (predicted, measured), ties left out; None where every pair ties.
+
+    Pairs tie whose measured times differ by no more than `noise` of the shorter.
+    """
     signs = [
         (first[0] - second[0]) * (first[1] - second[1])
         for index, first in enumerate(pairs)
         for second in pairs[index + 1 :]
+        if abs(first[1] - second[1]) > noise * min(first[1], second[1])
     ]
     agree, differ = sum(sign > 0 for sign in signs), sum(sign < 0 for sign in signs)
     return (agree - differ) / (agree + differ) if agree + differ else None
@@ -147,22 +160,27 @@ def grouped(outcomes: Iterable[Outcome], key: Callable[[Outcome], str]) -> dict[
 
 
 def _means(orders: Sequence[Order]) -> Mapping[str, object]:
-    taus = [order.tau for order in orders if order.tau is not None]
     return {
         "groups": len(orders),
-        "kendall_tau": fmean(taus) if taus else None,
+        "kendall_tau": _mean(order.tau for order in orders),
+        "kendall_tau_apart": _mean(order.tau_apart for order in orders),
         "regret": fmean(order.regret for order in orders) if orders else None,
     }
 
 
 def _joined(orders: Sequence[Order]) -> Order:
     """One order for a comparison with several questions: their means."""
-    taus = [order.tau for order in orders if order.tau is not None]
     return Order(
         sum(order.layouts for order in orders),
-        fmean(taus) if taus else None,
+        _mean(order.tau for order in orders),
         fmean(order.regret for order in orders),
+        _mean(order.tau_apart for order in orders),
     )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 def _question(outcome: Outcome) -> str:

@@ -74,6 +74,10 @@ def test_a_failed_run_is_a_verdict_not_an_error(report: ValidationReport):
 def test_kendall_tau_by_hand():
     # pairs of (1,1) (2,3) (3,2): two agree, one differs: (2 - 1) / 3
     assert kendall_tau([(1, 1), (2, 3), (3, 2)]) == pytest.approx(1 / 3)
+    # 3 and 3.05 differ by less than 3 %: of the other two pairs both are in order
+    near = [(1.0, 1.0), (3.0, 3.0), (2.0, 3.05)]
+    assert (kendall_tau(near), kendall_tau(near, 0.03)) == (pytest.approx(1 / 3), 1.0)
+    assert kendall_tau([(1.0, 1.0), (2.0, 1.01)], 0.03) is None
     assert kendall_tau([(1, 1), (1, 2)]) is None
 
 
