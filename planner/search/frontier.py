@@ -31,7 +31,7 @@ from planner.search.memory_bounds import MeshSums
 from planner.search.mesh_bounds import CHUNK, batch_sums
 from planner.search.mesh_table import all_recomputed
 from planner.search.pipe_bounds import Cut, Few, LeftStates, PipeBounds
-from planner.search.state_block import RowBytes, StateBlock
+from planner.search.state_block import RowBytes, StateBlock, fewest_replicas
 from planner.search.work_cache import WorkCache, joined
 
 EXCHANGE = TIME_CAUSES.index("ep_communication")
@@ -179,12 +179,35 @@ class Frontier:
     def _price_states(
         self, nodes: Nodes, states: list[int], cutoff_s: float, cut: Cut, left: dict[bool, LeftStates]
     ) -> None:
-        """States of nodes that keep them alike."""
+        """States of nodes that keep them alike: the fewest replicas first, then the others of nodes with room.
+
+        More replicas keep larger shards, so where the fewest lack memory all do (`StateBlock.short`).
+        """
         families = self._families
-        at, column = np.nonzero(families.states_legal[nodes.row][:, states])
-        if not at.size:
-            return
-        kind, row, state = nodes.kind[at], nodes.row[at], np.asarray(states, dtype=np.int64)[column]
+        legal = families.states_legal[nodes.row][:, states]
+        groups = fewest_replicas(families, states) if legal.sum() > FIRST_STATES else [range(len(states))]
+        zero = np.asarray([families.options.states[state].zero for state in states])
+        short = np.zeros(legal.shape, dtype=bool)
+        for group in groups:
+            here = np.zeros_like(legal)
+            here[:, group] = legal[:, group]
+            cut.out_of_memory += int((here & short).sum(1) @ families.num_pipes[nodes.row])
+            at, column = np.nonzero(here & ~short)
+            if not at.size:
+                continue
+            pairs = (nodes.kind[at], nodes.row[at], np.asarray(states, dtype=np.int64)[column])
+            roomy = self._price_pairs(pairs, cutoff_s, cut, left)
+            lacks = np.ones(at.size, dtype=bool)
+            lacks[roomy] = False
+            for index in np.unique(column).tolist():
+                mine = at[lacks & (column == index)]
+                short[mine] |= zero == zero[index]
+
+    def _price_pairs(
+        self, pairs: tuple[Int, Int, Int], cutoff_s: float, cut: Cut, left: dict[bool, LeftStates]
+    ) -> Int:
+        """Price pairs of a node (kind, row) and a state, keep those that are left, and say which had room at all."""
+        families, (kind, row, state) = self._families, pairs
         parts = (self._pricer, families, self._counts)
         block = StateBlock.of(parts, int(kind[0]), row, state, self._late)
         if block is None:
@@ -199,7 +222,8 @@ class Frontier:
             for is_free, into in left.items():
                 these = np.flatnonzero(keep & (free[kind[some]] == is_free))
                 if these.size:
-                    into.add((kind, row, state), some[these], sums.take(these), times.take(these))
+                    into.add(pairs, some[these], sums.take(these), times.take(these))
+        return asked
 
     def _chunks(self, kind: Int, asked: Int) -> Iterator[Int]:
         """States whose kinds differ in scopes alone, in the order of their kinds, so many at a time."""

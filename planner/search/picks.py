@@ -73,13 +73,26 @@ def beside(families: Families, strategy: Strategy) -> Bundles:
 
 def around(families: Families, strategy: Strategy) -> Nodes:
     """Nodes whose degrees differ from a strategy's in two axes at most, under its own kind and under plain ones."""
-    axes = ("tp", "cp", "pp", "ep", "etp", "dp", "mbs")
-    differ = sum((getattr(families.rows, axis) != int(getattr(strategy, axis))).astype(int) for axis in axes)
-    rows = np.flatnonzero(np.asarray(differ) <= 2)
     same = (strategy.recompute.scopes, strategy.cp_kind, strategy.order, strategy.act_offload)
     keys = families.options.kinds
     own = [i for i, key in enumerate(keys) if _words(key) == same]
-    kinds = list(dict.fromkeys([*own, *plain_kinds(families)[:PLAIN_AROUND]]))
+    return _nodes_near(families, strategy, list(dict.fromkeys([*own, *plain_kinds(families)[:PLAIN_AROUND]])))
+
+
+def beside_scopes(families: Families, strategy: Strategy) -> Nodes:
+    """Nodes near a strategy under its own scopes, whatever the order of axes and the kind of context parallelism."""
+    scopes, keys = set(strategy.recompute.scopes), families.options.kinds
+    alike = [i for i, key in enumerate(keys) if set(key.scopes) == scopes]
+    return _nodes_near(
+        families, strategy, [i for i in alike if keys[i].activations.text() == strategy.act_offload]
+    )
+
+
+def _nodes_near(families: Families, strategy: Strategy, kinds: list[int]) -> Nodes:
+    """Nodes of some kinds whose degrees differ from a strategy's in two axes at most."""
+    axes = ("tp", "cp", "pp", "ep", "etp", "dp", "mbs")
+    differ = sum((getattr(families.rows, axis) != int(getattr(strategy, axis))).astype(int) for axis in axes)
+    rows = np.flatnonzero(np.asarray(differ) <= 2)
     at, column = np.nonzero(families.kinds_legal[rows][:, kinds])
     return Nodes(np.asarray(kinds, dtype=np.int64)[column], rows[at], np.zeros(at.size))
 

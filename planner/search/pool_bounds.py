@@ -64,6 +64,18 @@ class MemberTimes:
         fixed_s = np.broadcast_to(rules.step_fixed_s, (priced.meshes.size,))
         return cls(RowTimes.of(priced, rules), spared(priced, rules) * rules.hiding.paired_share, fixed_s)
 
+    def guess_s(self, counts: Array, pp: int, micro: int) -> Array:
+        """Seconds that tell members apart roughly, (B,), no bound: even ranks, one way through the pipeline and back.
+
+        `counts` is how many layers each row stands for.
+        """
+        rows, hops = self.rows, 2.0 * (pp - 1)
+        run_s = counts @ (rows.forward_s + rows.backward_s) * micro
+        shown = np.maximum(rows.sync_exposed_min, 1.0 - rows.sync_overlap)
+        after_s = counts @ rows.sync_s * shown + counts @ rows.tail_s
+        guess: Array = (run_s + after_s) / pp + hops * rows.send_s + self.fixed_s
+        return guess
+
     def take(self, index: Int) -> "MemberTimes":
         """Chosen meshes."""
         return MemberTimes(self.rows.take(index), self.spare_share[index], self.fixed_s[index])

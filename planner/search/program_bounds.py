@@ -89,12 +89,14 @@ class _Program:
         blocks = len(self.forward_s) - 1
         widest = blocks - pp + 1
         width = min(widest, -(-3 * blocks // (2 * pp)) + 2)
+        segments = [_Segments.of(self, size) for size in range(1, width + 1)]
         reached = np.full(self.forward_s.shape, np.inf)
         reached[0] = -np.inf
         for rank in range(pp):
             grown = np.full(reached.shape, np.inf)
-            for size in range(1, width + 1):
-                path_s = np.maximum(self._path(rank, pp, size, schedule), reached[:-size])
+            for size, one in enumerate(segments, 1):
+                path_s = one.path(self, rank, pp, schedule)
+                np.maximum(path_s, reached[:-size], out=path_s)
                 np.minimum(grown[size:], path_s, out=grown[size:])
             reached = grown
             reached[0] = np.inf
@@ -107,34 +109,47 @@ class _Program:
         outside: Array = self.micro * (both[width + 1 :] - both[: -width - 1]).min(0)
         return np.minimum(last, outside)
 
-    def _path(self, rank: int, pp: int, size: int, schedule: ScheduleName) -> Array:
-        """Paths through every segment of `size` blocks on a rank, (L + 1 - size, B)."""
-        begin, end = slice(None, -size), slice(size, None)
-        forward = self.forward_s[end] - self.forward_s[begin] + self.shown_s
-        backward = self.backward_s[end] - self.backward_s[begin] + self.shown_s
-        sync = self.sync_s[end] - self.sync_s[begin]
-        exposed = np.maximum(self.least_shown * sync, sync - self.overlap * backward)
-        after = np.maximum(self.backward_s[begin] + rank * self.hop_s, exposed)
-        behind = self.forward_s[-1] + self.backward_s[-1] - self.forward_s[end] - self.backward_s[end]
-        trip = behind + 2.0 * (pp - 1 - rank) * self.hop_s
-        busy = self._busy(pp - 1 - rank, forward, backward, trip, schedule)
-        tail = self.tail_s[end] - self.tail_s[begin]
-        path: Array = self.forward_s[begin] + rank * self.hop_s + busy + after + tail
-        return path
 
-    def _busy(
-        self, behind: int, forward: Array, backward: Array, trip: Array, schedule: ScheduleName
-    ) -> Array:
-        """The rank's own work, m t + max(0, gains)."""
+@dataclass(frozen=True, slots=True)
+class _Segments:
+    """Every segment of one size, (L + 1 - size, B), as far as no rank matters."""
+
+    before: Array  # forwards of the rows before
+    after: Array  # their backwards
+    both: Array
+    shorter: Array
+    behind: Array
+    exposed: Array
+    own: Array  # m t + o
+
+    @classmethod
+    def of(cls, program: _Program, size: int) -> "_Segments":
+        """Segments of `size` blocks."""
+        begin, end = slice(None, -size), slice(size, None)
+        forward = program.forward_s[end] - program.forward_s[begin] + program.shown_s
+        backward = program.backward_s[end] - program.backward_s[begin] + program.shown_s
+        sync = program.sync_s[end] - program.sync_s[begin]
+        exposed = np.maximum(program.least_shown * sync, sync - program.overlap * backward)
+        behind = program.forward_s[-1] + program.backward_s[-1]
+        behind = behind - program.forward_s[end] - program.backward_s[end]
         both = forward + backward
+        own = program.micro * both + program.tail_s[end] - program.tail_s[begin]
+        shorter = np.minimum(forward, backward)
+        return cls(program.forward_s[begin], program.backward_s[begin], both, shorter, behind, exposed, own)
+
+    def path(self, program: _Program, rank: int, pp: int, schedule: ScheduleName) -> Array:
+        """Paths through every segment on a rank."""
+        micro, hops = program.micro, rank * program.hop_s
+        trip = self.behind + 2.0 * (pp - 1 - rank) * program.hop_s
+        path: Array = self.before + hops + self.own
+        path += np.maximum(self.after + hops, self.exposed)
         if schedule is ScheduleName.GPIPE:
-            gpipe: Array = self.micro * both + trip
-            return gpipe
-        warm_up = np.minimum(behind, self.micro)
-        skipped = np.minimum(warm_up, self.micro - 1.0)
-        gain = np.maximum(0.0, trip - skipped * np.minimum(forward, backward))
-        more = (self.micro - 1.0) // (warm_up + 1.0) - 1.0
-        round_s = trip - warm_up * both
+            path += trip
+            return path
+        warm_up = np.minimum(pp - 1 - rank, micro)
+        gain = np.maximum(0.0, trip - np.minimum(warm_up, micro - 1.0) * self.shorter)
+        more = (micro - 1.0) // (warm_up + 1.0) - 1.0
+        round_s = trip - warm_up * self.both
         again = trip + round_s + more * np.maximum(round_s, 0.0)
-        busy: Array = self.micro * both + np.maximum(gain, np.where(self.micro - 1.0 > warm_up, again, 0.0))
-        return busy
+        path += np.maximum(gain, np.where(micro - 1.0 > warm_up, again, 0.0))
+        return path

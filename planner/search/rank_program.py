@@ -24,27 +24,44 @@ The program also gives, for every (rank, segment), the least bound of all cuts t
 that cannot beat an incumbent.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from cost_models.chunk import Array, MeshCosts
-from planner.search.band_program import Bool, ByStart, busy_seconds, combine, outside_seconds
+from planner.search.band_program import (
+    Bool,
+    ByStart,
+    behind_ranks,
+    busy_seconds,
+    combine,
+    least_tail,
+    outside_seconds,
+    round_trips,
+)
 from planner.search.segments import SegmentTable, segment_table
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RankProgram:
     """Solved program; seconds up to the barrier plus the longest tail, infinite where nothing fits.
 
-    `through_s[i]` is the least bound of all cuts that give rank i the segment, shape (p, L + 1, width); segments
-    that the band leaves out are worth at least `outside_s` each.
+    Segments that the band leaves out are worth at least `outside_s` each.
     """
 
     table: SegmentTable
-    through_s: Array
+    path_s: Array
+    behind_s: Array
     bound_s: float
     outside_s: float
+    _through_s: Array | None = field(default=None, init=False)
+
+    @property
+    def through_s(self) -> Array:
+        """Of every rank and segment the least bound of all cuts that give the rank it, (p, L + 1, width)."""
+        if self._through_s is None:
+            self._through_s = combine(self.path_s, self.behind_s, self.table.band)
+        return self._through_s
 
     @property
     def all_fit(self) -> bool:
@@ -53,75 +70,63 @@ class RankProgram:
 
 
 def solve_rank_program(mesh: MeshCosts, full: int | None, reach_s: float = 0.0) -> RankProgram:
-    """Solve over segments of up to `width` blocks, doubling it until longer ones are worse than `reach_s`.
+    """Solve over segments of up to `width` blocks, so many that longer ones are worse than `reach_s` or the bound.
 
-    They are always worse than the bound; K is `full` for all ranks, or the smallest that fits on each.
+    K is `full` for all ranks, or the smallest that fits on each.
     """
     num_blocks, pp = mesh.table.num_blocks, mesh.pp
     widest = num_blocks - pp + 1
     width = min(widest, -(-3 * num_blocks // (2 * pp)) + 2)
+    while width < widest and outside_seconds(mesh, width) < reach_s:
+        width = min(widest, 2 * width)
     while True:
         table = segment_table(mesh, width, full)
-        through_s = _through(mesh, table)
-        bound_s = float(through_s[0].min())
+        path_s = _paths(mesh, table)
+        behind_s = behind_ranks(path_s, ByStart.of(table.band))
+        bound_s = float(behind_s[0, 0])
         outside_s = np.inf if width == widest else outside_seconds(mesh, width)
-        if width == widest or max(bound_s, reach_s) <= outside_s:
-            return RankProgram(table, through_s, min(bound_s, outside_s), outside_s)
+        if width == widest or bound_s <= outside_s or 0.0 < reach_s <= outside_s:
+            return RankProgram(table, path_s, behind_s, min(bound_s, outside_s), outside_s)
         width = min(widest, 2 * width)
 
 
-def _through(mesh: MeshCosts, table: SegmentTable) -> Array:
-    band, pp = table.band, mesh.pp
-    legal = [_legal(table, rank, pp) for rank in range(pp)]
-    by_start = ByStart.of(band)
-    trips_s = _round_trips(mesh, table, legal, by_start)
-    tail_s = _least_tail(table, legal)
-    path_s = np.full((pp, *band.start.shape), np.inf)
-    waiting_s = np.zeros(band.start.shape[0])  # after_i without the rank's own r
-    before_s = np.concatenate((mesh.prefix.forward[:1], mesh.prefix.forward[2:-1]))
-    for rank in range(pp):
-        cls = table.table_of_rank[rank]
-        finite = np.isfinite(trips_s[rank])
-        legal[rank] &= finite[:, None]
-        trip_s = np.where(finite, trips_s[rank], 0.0)[:, None]
-        after_s = np.maximum(waiting_s[band.start], table.exposed_s[cls])
-        path_s[rank] = before_s[band.start] + rank * mesh.rules.send_s + after_s
-        path_s[rank] += busy_seconds(mesh, rank, table.forward_s, table.backward_s[cls], trip_s)
-        path_s[rank] += np.maximum(table.tail_s, tail_s)
-        path_s[rank][~legal[rank]] = np.inf
-        hop_s = np.where(legal[rank], after_s + table.backward_s[cls], np.inf)
-        waiting_s = hop_s.min(axis=1) + mesh.rules.send_s
-    return combine(path_s, band, by_start)
+def _paths(mesh: MeshCosts, table: SegmentTable) -> Array:
+    """The longest path through every segment on every rank, infinite for those that are not legal."""
+    band, pp, send_s = table.band, mesh.pp, mesh.rules.send_s
+    of_rank = list(table.table_of_rank)
+    legal = _legal(table, pp)
+    backward_s, exposed_s = table.backward_s[of_rank], table.exposed_s[of_rank]
+    tail_s = least_tail(np.where(legal, table.tail_s, np.inf), band)
+    time_s = np.where(legal, table.forward_s + backward_s, np.inf)
+    trips_s = round_trips(time_s, np.full(pp, send_s), ByStart.of(band))
+    finite = np.isfinite(trips_s)
+    legal &= finite[:, :, None]
+    after_s = _after(legal, exposed_s, backward_s, table, send_s)
+    before_s = np.concatenate((mesh.prefix.forward[:1], mesh.prefix.forward[2:-1]))[band.start]
+    path_s = before_s + (np.arange(pp) * send_s)[:, None, None] + after_s
+    trip_s = np.where(finite, trips_s, 0.0)[:, :, None]
+    path_s += busy_seconds(mesh, table.forward_s, backward_s, trip_s)
+    path_s += np.maximum(table.tail_s, tail_s)
+    path_s[~legal] = np.inf
+    return path_s
 
 
-def _round_trips(mesh: MeshCosts, table: SegmentTable, legal: list[Bool], by_start: ByStart) -> list[Array]:
-    """R by the block where the ranks behind begin, for every rank: shape (p, L + 1)."""
-    size = table.band.start.shape[0]
-    trip_s = np.full(size, np.inf)
-    trip_s[-1] = 0.0
-    trips_s = [trip_s]
-    for rank in range(mesh.pp - 1, 0, -1):
-        time_s = table.forward_s + table.backward_s[table.table_of_rank[rank]] + trip_s[:, None]
-        trip_s = by_start.least(np.where(legal[rank], time_s, np.inf)) + 2 * mesh.rules.send_s
-        trips_s.append(trip_s)
-    return trips_s[::-1]
+def _after(legal: Bool, exposed_s: Array, backward_s: Array, table: SegmentTable, send_s: float) -> Array:
+    """after_i of every segment, the rank's own r included, (p, L + 1, width)."""
+    start = table.band.start
+    hop_s = np.where(legal, backward_s, np.inf)
+    after_s = np.empty_like(hop_s)
+    waiting_s = np.zeros(start.shape[0])  # without the rank's own r
+    for rank, exposed in enumerate(exposed_s):
+        own = np.maximum(exposed, waiting_s[start], out=after_s[rank])
+        waiting_s = np.minimum.reduce(own + hop_s[rank], axis=1) + send_s
+    return after_s
 
 
-def _least_tail(table: SegmentTable, legal: list[Bool]) -> float:
-    """tau: the least longest tail of all cuts, memory apart."""
-    longest_s = np.full(table.band.start.shape[0], np.inf)
-    longest_s[0] = -np.inf
-    for of_rank in legal:
-        reached = np.where(of_rank, np.maximum(longest_s[table.band.start], table.tail_s), np.inf)
-        longest_s = reached.min(axis=1)
-    return float(longest_s[-1])
-
-
-def _legal(table: SegmentTable, rank: int, pp: int) -> Bool:
-    """Segments that fit; block 0 is on rank 0 only, the last block on rank p - 1 only."""
-    band = table.band
-    num_blocks = band.start.shape[0] - 1
-    first, last = band.start == 0, band.stop == num_blocks
-    fits = table.fits[table.table_of_rank[rank]]
-    legal: Bool = fits & (first == (rank == 0)) & (last == (rank == pp - 1))
+def _legal(table: SegmentTable, pp: int) -> Bool:
+    """Segments that fit, (p, L + 1, width); block 0 is on rank 0 only, the last block on rank p - 1 only."""
+    band, ranks = table.band, np.arange(pp)[:, None, None]
+    first, last = band.start == 0, band.stop == band.start.shape[0] - 1
+    fits = table.fits[list(table.table_of_rank)]
+    legal: Bool = fits & (first == (ranks == 0)) & (last == (ranks == pp - 1))
     return legal

@@ -9,6 +9,7 @@ reduction max(c s, s - w B[i]) falls by at most w times that growth, w <= 1. So 
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,9 +39,14 @@ class Band:
     @classmethod
     def of(cls, num_blocks: int, width: int) -> "Band":
         """All segments of 1..width blocks of L."""
-        stop, blocks = np.meshgrid(np.arange(num_blocks + 1), np.arange(1, width + 1), indexing="ij")
-        start = stop - blocks
-        return cls(np.maximum(start, 0), stop, blocks, start >= 0)
+        return _band(num_blocks, width)
+
+
+@lru_cache(maxsize=256)
+def _band(num_blocks: int, width: int) -> Band:
+    stop, blocks = np.meshgrid(np.arange(num_blocks + 1), np.arange(1, width + 1), indexing="ij")
+    start = stop - blocks
+    return Band(np.maximum(start, 0), stop, blocks, start >= 0)
 
 
 @dataclass(frozen=True, slots=True)

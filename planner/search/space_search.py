@@ -23,7 +23,9 @@ from planner.search.next_best import MORE_PLANS_WALKED, NextBest
 from planner.search.opening import open_mesh
 from planner.search.picks import (
     beside,
+    beside_scopes,
     first_of_each,
+    own_states,
     plain_kinds,
     plain_states,
 )
@@ -41,8 +43,11 @@ REPORTED_EVERY = 32
 DIVED_AMONG = (1_500, 100_000)
 DIVED = 8
 DIVED_VARIED = 64
-DIVED_KINDS = 4
+DIVED_KINDS = 8
 DIVED_BELOW = 0.97
+DIVED_AROUND = 512
+DESCENTS = 4
+DESCENT_BELOW = 0.995
 PROBED = 4
 PROBED_BELOW = 0.98
 """Meshes that are opened before the space is bounded (of so many of each kind; many that differ, if none of these fits)
@@ -131,19 +136,33 @@ class SpaceSearch(NextBest):
                         varied = first_of_each(pricer.families, found)
                         self._open_lowest(pricer.block(varied, DIVED_VARIED))
                 if self.state.best is not None:
+                    self._descend(frontier, pricer)
                     return
         except Late:
             return
 
+    def _descend(self, frontier: Frontier, pricer: BundlePricer) -> None:
+        """From the best mesh to better ones around it, under its own scopes in any order, until none is found."""
+        families = pricer.families
+        for _ in range(DESCENTS):
+            if self.state.best is None:
+                return
+            strategy, before_s = self.state.best.strategy, self.state.best_s
+            few = Few(own_states(families, strategy), DIVED_AROUND, DIVED)
+            found = frontier.bundles(beside_scopes(families, strategy), before_s * DESCENT_BELOW, Cut(), few)
+            self._open_lowest(pricer.block(found, DIVED), DESCENT_BELOW)
+            if self.state.best_s >= before_s * DESCENT_BELOW:
+                return
+
     def _dive_below(self) -> float:
         return self.state.best_s * DIVED_BELOW
 
-    def _open_lowest(self, bundles: Iterator[Bundle]) -> None:
-        """Open bundles of one member for the steps that they give."""
+    def _open_lowest(self, bundles: Iterator[Bundle], below: float = DIVED_BELOW) -> None:
+        """Open one member of each, the likeliest, for the steps that they give."""
         for bundle in bundles:
-            walked = bundle.members[0]
-            if self._late() or walked.bound_s >= self._dive_below():
+            if self._late() or bundle.bound_s >= self.state.best_s * below:
                 return
+            walked = self._likeliest(bundle)
             solution = open_mesh(walked.mesh, self.state.best_s, self._late, self._paths).solution
             if solution is not None:
                 self._offer(walked, solution)

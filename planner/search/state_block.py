@@ -20,6 +20,14 @@ from planner.families import Families
 from planner.search.mesh_bounds import CHUNK
 
 
+def fewest_replicas(families: Families, states: list[int]) -> list[list[int]]:
+    """Places in a list of states: of every ZeRO stage that with the fewest replicas, then all others."""
+    told = [families.options.states[state] for state in states]
+    fewest = {one.zero: min(t.replicate for t in told if t.zero == one.zero) for one in told}
+    first = [i for i, one in enumerate(told) if one.replicate == fewest[one.zero]]
+    return [first, [i for i in range(len(states)) if i not in first]]
+
+
 @dataclass(frozen=True, slots=True)
 class RowBytes:
     """Of rows under one kind: all that a micro-batch saves at least, the least transient of a block, the head, (n,)."""

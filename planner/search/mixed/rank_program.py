@@ -18,7 +18,16 @@ import numpy as np
 
 from cost_models.chunk import Array, Index
 from cost_models.mixed_costs import MixedCosts
-from planner.search.band_program import Bool, ByStart, busy_seconds, combine, outside_seconds
+from planner.search.band_program import (
+    Bool,
+    ByStart,
+    behind_ranks,
+    busy_seconds,
+    combine,
+    least_tail,
+    outside_seconds,
+    round_trips,
+)
 from planner.search.segments import Band, SegmentTable, segment_table
 
 MOST_ROUNDS = 12
@@ -109,50 +118,38 @@ def _first_legal(tables: RankTables, pp: int) -> Bool:
 
 def _through(mesh: MixedCosts, tables: RankTables, legal: Bool) -> Array:
     """Least bound of all cuts through every (rank, segment), infinite for those that are not legal."""
-    band, pp, link_s = tables.band, mesh.pp, mesh.link_s
-    start = band.start
-    by_start = ByStart.of(band)
-    trips_s = _round_trips(tables, legal, link_s, by_start)
-    tail_s = _least_tail(tables, legal)
-    size = start.shape[0]
-    before_s, both_s = np.full(size, np.inf), np.full(size, np.inf)
-    waiting_s = np.zeros(size)
-    before_s[0] = both_s[0] = 0.0
-    path_s = np.full(legal.shape, np.inf)
-    for rank in range(pp):
-        here = legal[rank] & np.isfinite(trips_s[rank])[:, None] & np.isfinite(before_s)[start]
-        forward_s, backward_s = tables.forward_s[rank], tables.backward_s[rank]
-        trip_s = np.where(np.isfinite(trips_s[rank]), trips_s[rank], 0.0)[:, None]
-        after_s = np.maximum(waiting_s[start], tables.exposed_s[rank])
-        ways_s = np.maximum(before_s[start] + after_s, both_s[start])
-        path_s[rank] = ways_s + busy_seconds(mesh, rank, forward_s, backward_s, trip_s)
-        path_s[rank] += np.maximum(tables.tail_s[rank], tail_s)
-        path_s[rank][~here] = np.inf
-        behind = link_s[rank]
-        before_s = np.where(here, before_s[start] + forward_s, np.inf).min(axis=1) + behind
-        both_s = np.where(here, both_s[start] + forward_s + backward_s, np.inf).min(axis=1) + 2.0 * behind
-        waiting_s = np.where(here, after_s + backward_s, np.inf).min(axis=1) + behind
-    return combine(path_s, band, by_start)
+    by_start, tail_s = (
+        ByStart.of(tables.band),
+        least_tail(np.where(legal, tables.tail_s, np.inf), tables.band),
+    )
+    time_s = np.where(legal, tables.forward_s + tables.backward_s, np.inf)
+    trips_s = round_trips(time_s, mesh.link_s, by_start)
+    finite = np.isfinite(trips_s)
+    legal = legal & finite[:, :, None]
+    path_s = _ways(mesh, tables, legal)
+    trip_s = np.where(finite, trips_s, 0.0)[:, :, None]
+    path_s += busy_seconds(mesh, tables.forward_s, tables.backward_s, trip_s)
+    path_s += np.maximum(tables.tail_s, tail_s)
+    path_s[~legal] = np.inf
+    return combine(path_s, behind_ranks(path_s, by_start), tables.band)
 
 
-def _round_trips(tables: RankTables, legal: Bool, link_s: Array, by_start: ByStart) -> list[Array]:
-    """R by the block where the ranks behind begin, for every rank: p arrays (L + 1,)."""
-    trip_s = np.full(tables.band.start.shape[0], np.inf)
-    trip_s[-1] = 0.0
-    trips_s = [trip_s]
-    for rank in range(len(legal) - 1, 0, -1):
-        time_s = tables.forward_s[rank] + tables.backward_s[rank] + trip_s[:, None]
-        trip_s = by_start.least(np.where(legal[rank], time_s, np.inf)) + 2.0 * link_s[rank - 1]
-        trips_s.append(trip_s)
-    return trips_s[::-1]
-
-
-def _least_tail(tables: RankTables, legal: Bool) -> float:
-    """The least longest tail of all legal cuts."""
+def _ways(mesh: MixedCosts, tables: RankTables, legal: Bool) -> Array:
+    """What comes before and after every segment, (p, L + 1, width); infinite where nothing legal comes before."""
     start = tables.band.start
-    longest_s = np.full(start.shape[0], np.inf)
-    longest_s[0] = -np.inf
-    for rank, of_rank in enumerate(legal):
-        reached = np.where(of_rank, np.maximum(longest_s[start], tables.tail_s[rank]), np.inf)
-        longest_s = reached.min(axis=1)
-    return float(longest_s[-1])
+    before_s, both_s = (np.full(start.shape[0], np.inf) for _ in range(2))
+    waiting_s = np.zeros(start.shape[0])
+    before_s[0] = both_s[0] = 0.0
+    forward_s = np.where(legal, tables.forward_s, np.inf)
+    backward_s = np.where(legal, tables.backward_s, np.inf)
+    ways_s = np.empty(legal.shape)
+    for rank, behind in enumerate(mesh.link_s.tolist()):
+        down_s, both = before_s[start], both_s[start]
+        after_s = np.maximum(waiting_s[start], tables.exposed_s[rank])
+        ways_s[rank] = np.maximum(down_s + after_s, both)
+        there_s = np.isfinite(down_s)
+        here_s = np.where(there_s, backward_s[rank], np.inf)
+        before_s = np.minimum.reduce(down_s + forward_s[rank], axis=1) + behind
+        both_s = np.minimum.reduce(both + forward_s[rank] + here_s, axis=1) + 2.0 * behind
+        waiting_s = np.minimum.reduce(after_s + here_s, axis=1) + behind
+    return ways_s

@@ -20,7 +20,7 @@ from planner.search.mesh_table import without_full
 from planner.search.path_pool import PathPool, point_of
 from planner.search.pool_bounds import MemberTimes, PoolBounds
 from planner.search.problem import chunks_of, price_many
-from planner.search.state_block import RowBytes, StateBlock
+from planner.search.state_block import RowBytes, StateBlock, fewest_replicas
 from planner.search.windows import declared_cuts
 
 GREEDY = import_module("planner.search.greedy")  # the package has a function of that name
@@ -134,3 +134,24 @@ def test_moves_that_paths_rule_out_change_nothing(make_situation, monkeypatch):
                     found.append(GREEDY.improve(one, sizes[None], rule, max_moves=12))
                 monkeypatch.undo()
                 assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("engine", ["megatron", "deepspeed", "torch", "torchtitan"])
+@pytest.mark.parametrize(("model", "cluster", "devices", "job"), CASES[:2])
+def test_more_replicas_never_need_less_memory(make_situation, engine, model, cluster, devices, job):
+    of = make_situation(model, cluster, devices, **job | {"engine": engine, "options": {}})
+    context = Context.of(of)
+    families = enumerate_candidates(of.engine, context.facts, read_restrictions({}, ())).families
+    states, rows = families.options.states, np.arange(0, families.rows.size, 7)
+    parts = (context.pricer, families, np.ones(len(model_rows(of.model, of.job).rows)))
+    first, rest = fewest_replicas(families, list(range(len(states))))
+    for few, more in ((few, more) for few in first for more in rest):
+        alike = [(states[at].zero, states[at].offload) for at in (few, more)]
+        both = rows[families.states_legal[rows][:, [few, more]].all(1)]
+        if alike[0] != alike[1] or not both.size:
+            continue
+        least, most = (
+            StateBlock.of(parts, 0, both, np.full_like(both, at), lambda: False) for at in (few, more)
+        )
+        assert (least.static_bytes[least.place] <= most.static_bytes[most.place] * (1 + 1e-12)).all()
+        assert (least.room_bytes[least.place] >= most.room_bytes[most.place] * (1 - 1e-12)).all()
