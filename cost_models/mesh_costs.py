@@ -11,6 +11,7 @@ from cost_models.device_memory import device_memory, workspace_bytes
 from cost_models.hiding import Hiding, hiding
 from cost_models.host import host_room_bytes
 from cost_models.meetings import meeting_seconds
+from cost_models.input_pipeline import input_seconds
 from cost_models.mesh import MeshBatch
 from cost_models.operators.base import Collective
 from cost_models.overlap import expected_maximum_factor
@@ -40,10 +41,9 @@ class BatchRules:
 def batch_rules(pricer: Pricer, priced: PricedRows) -> BatchRules:
     """Boundary sends, per-step constants and the memory limit (up to `fits`, or to `at_risk`) of every mesh."""
     meshes = priced.meshes
-    send, fixed = (
-        boundary_seconds(pricer, priced),
-        fixed_seconds(meshes, pricer.network) + pricer.engine.step_seconds(meshes),
-    )
+    send = boundary_seconds(pricer, priced)
+    fixed = fixed_seconds(meshes, pricer.network) + pricer.engine.step_seconds(meshes)
+    fixed = fixed + input_seconds(pricer.model, pricer.cluster, pricer.job, meshes)
     limit, workspaces = memory_limits(pricer, meshes)
     meeting = meeting_seconds(meshes, pricer.network, pricer.engine.options, pricer.job)
     return BatchRules(send, fixed, limit, workspaces, hiding(pricer, priced), meeting)

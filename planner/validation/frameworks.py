@@ -98,6 +98,12 @@ _TRAINER: Final[Options] = {
 """The transformers library's Trainer, Qwen's finetuning script: ZeRO-3, modules that come with the checkpoint, whose
 loss shifts the logits as they are."""
 
+_FUSED_NORMS: Final[Options] = {"engine.compile": True}
+"""Batch normalisation with its addition and ReLU in one kernel: MXNet and Paddle recipes, XLA."""
+
+_EXAMPLES_BERT: Final[Options] = {"engine.compile": True, "engine.attention": "unfused"}
+"""DeepLearningExamples' BERT: Apex's fused normalisation and scripted GELU, scores materialised."""
+
 FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
     ("SimuMax fork", Framework("megatron", _SIMUMAX, generation="simumax-2025")),
     ("Megatron-Bridge / NeMo 25", Framework("megatron", _BRIDGE, generation="nemo-2025")),
@@ -108,7 +114,7 @@ FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
     ),
     ("Megatron-LM 2022", Framework("megatron", _MEGATRON_FUSED, generation="megatron-2022")),
     ("Megatron-LM 2021", Framework("megatron", _MEGATRON_2022, generation="megatron-2022")),
-    ("Megatron-Core CI", Framework("megatron", _NO_OVERLAP, generation="megatron-2025")),
+    ("Megatron-Core CI", Framework("megatron", _NO_OVERLAP, generation="megatron-tests")),
     ("NeMo 24", Framework("megatron", _BRIDGE, generation="nemo-2024")),
     ("NeMo", Framework("megatron", _BRIDGE, generation="nemo-2025")),
     ("MaxText", Framework("", nearest="engine MaxText")),
@@ -127,7 +133,11 @@ FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
     ("torchtune", Framework(TORCHTUNE)),
     ("litgpt thunder", Framework(LITGPT, nearest="what Thunder keeps, with nvFuser, as eager modules")),
     ("litgpt", Framework(LITGPT)),
-    ("PyTorch DDP", Framework("ddp", {"engine.compile": True}, generation="examples-2020")),
+    ("PyTorch DDP (DALI)", Framework("ddp", generation="examples-2020")),
+    ("PyTorch DDP", Framework("ddp", _EXAMPLES_BERT, generation="examples-2020")),
+    ("MXNet", Framework("ddp", _FUSED_NORMS, "MXNet with Horovod as ddp", generation="mxnet-2020")),
+    ("PaddlePaddle", Framework("ddp", _FUSED_NORMS, "Paddle as ddp", generation="paddle-2022")),
+    ("TensorFlow", Framework("ddp", _FUSED_NORMS, "TensorFlow with XLA as ddp", generation="tensorflow-2020")),
     (
         "DeepSpeed",
         Framework("deepspeed", {"engine.modules": "transformers"}, "as the transformers library's modules"),
@@ -158,6 +168,7 @@ _OPTIMIZERS: Final = (
     ("sgd", Optimizer.SGD),
     ("muon", Optimizer.MUON),
     ("adafactor", Optimizer.ADAFACTOR),
+    ("lamb", Optimizer.ADAMW),
 )
 
 
