@@ -10,7 +10,6 @@ from cost_models.communication import Network, Span, collective_seconds, members
 from cost_models.device_memory import device_memory, workspace_bytes
 from cost_models.hiding import Hiding, hiding
 from cost_models.host import host_room_bytes
-from cost_models.meetings import meeting_seconds
 from cost_models.input_pipeline import input_seconds
 from cost_models.mesh import MeshBatch
 from cost_models.operators.base import Collective
@@ -101,6 +100,7 @@ def mesh_costs(pricer: Pricer, priced: PricedRows, rules: BatchRules, index: int
         uniform_full=space.uniform_full,
         uniform_chunks=space.uniform_chunks,
     )
+        lone_ends=space.lone_ends,
 
 
 def _in_pairs(priced: PricedRows, rules: BatchRules, index: int, table: LayerTable) -> LayerTable:

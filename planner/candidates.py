@@ -37,7 +37,8 @@ CP_KINDS = ("ring", "allgather", "ulysses")
 STAGES = (
     "contiguous; vpp 1 with whole backwards: every cut with at least one layer a stage; vpp above 1, a split backward, "
     "or more than 2,048 layers: stages of q and q + 1 layers, the longer ones in a row, up to 2 fewer on the first and "
-    "on the last, and one K for all"
+    "on the last, and one K for all; small steps from the best plans may leave these, and the first and the last stage "
+    "without layers (embedding or head alone) where the engine can"
 )
 """Stage boundaries in words, as the certificate shows them (planner/search/windows.py)."""
 

@@ -66,14 +66,18 @@ def grow_recompute(mesh: MeshCosts, stages: Index) -> Index:
     return full_layers
 
 
-def improve(mesh: MeshCosts, starts: Index, rule: FullRule, max_moves: int = 200) -> InnerSolution | None:
+def improve(
+    mesh: MeshCosts, starts: Index, rule: FullRule, max_moves: int = 200, *, lone_ends: bool = False
+) -> InnerSolution | None:
     """Best cut reached from `starts` (n, N) by moves of one block; None if no move leads to one that fits.
 
-    A move must lower the step, or, as long as the cut does not fit, the bytes of its fullest rank.
+    A move must lower the step, or, as long as the cut does not fit, the bytes of its fullest rank. With `lone_ends` the
+    first and the last virtual stage may be left without blocks.
     """
     best, paths = _best_of(mesh, starts, rule), PathPool()
     for _ in range(0 if mesh.uniform_chunks else max_moves):
-        cuts = _shorter(mesh, best, _neighbours(np.asarray(best.solution.stages)), rule, paths)
+        moves = _neighbours(np.asarray(best.solution.stages), lone_ends=lone_ends)
+        cuts = _shorter(mesh, best, moves, rule, paths)
         moved = _best_of(mesh, cuts, rule)
         if not moved.is_better(best):
             break
@@ -112,7 +116,7 @@ def _best_of(mesh: MeshCosts, stages: Index, rule: FullRule) -> _Reached:
     return _Reached(InnerSolution(cut, full, float(prices.step_s[best])), float(prices.excess_bytes[best]))
 
 
-def _neighbours(stages: Index) -> Index:
+def _neighbours(stages: Index, *, lone_ends: bool) -> Index:
     """All cuts with one block moved from one virtual stage to another, shifting the stages between."""
     count = len(stages)
     giver, taker = np.nonzero(~np.eye(count, dtype=bool))
@@ -120,7 +124,10 @@ def _neighbours(stages: Index) -> Index:
     rows = np.arange(len(giver))
     cuts[rows, giver] -= 1
     cuts[rows, taker] += 1
-    kept: Index = cuts[cuts.min(axis=1) >= 1]
+    least = np.ones(count, dtype=np.int64)
+    if lone_ends and count > 1:
+        least[[0, -1]] = 0
+    kept: Index = cuts[(cuts >= least).all(axis=1)]
     return kept
 
 

@@ -1,7 +1,8 @@
 """Small steps from a found plan until none helps: the last part of a search, without a bound of its own.
 
-A step moves one block from one virtual stage to another, drops one recompute scope, or recomputes one block fewer in
-full. Such plans may lie outside the declared cuts and scopes; a better one lowers the best step, and
+A step moves one block from one virtual stage to another (the last one of the first or the last virtual stage too, which
+then holds the embedding or the head alone, where the engine can), drops one recompute scope, or recomputes one block
+fewer in full. Such plans may lie outside the declared cuts and scopes; a better one lowers the best step, and
 with it the lower bound of the certificate, which is never above the best step.
 """
 
@@ -59,7 +60,8 @@ class Polish:
     def _reach(self, strategy: Strategy) -> Reached | None:
         """Moves of single blocks under an unchanged recompute."""
         rule = _rule(strategy.recompute)
-        found = improve(self._mesh(strategy), np.asarray([strategy.stages]), rule, max_moves=MOST_MOVES)
+        mesh, start = self._mesh(strategy), np.asarray([strategy.stages])
+        found = improve(mesh, start, rule, max_moves=MOST_MOVES, lone_ends=mesh.lone_ends)
         if found is None:
             return None
         full = strategy.recompute.full

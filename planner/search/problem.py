@@ -30,7 +30,6 @@ from cost_models.chunk import (
     Index,
     MeshCosts,
     rank_peak_bytes,
-    rows_of,
 )
 from cost_models.schedule import in_flight, simulate
 from cost_models.step import after_backward_s, durations_of, placed_chunk_costs, virtual_stage
@@ -102,9 +101,11 @@ def chunks_of(mesh: MeshCosts, stages: Index, full_layers: Index) -> ChunkCosts:
     """Chunk costs of n choices, arrays of shape (n, N) in global order; the fields have shape (p, v, n)."""
     where = virtual_stage(mesh)
     stop = np.cumsum(stages, axis=1)
-    start = stop - stages
-    rows = rows_of(start.T[where], stop.T[where], mesh.table.num_blocks)
-    return placed_chunk_costs(mesh, *rows, full_layers.T[where])
+    # The first and the last virtual stage hold embedding and head, with blocks or without.
+    start, stop = stop - stages + 1, stop + 1
+    start[:, 0] -= 1
+    stop[:, -1] += 1
+    return placed_chunk_costs(mesh, start.T[where], stop.T[where], full_layers.T[where])
 
 
 def of_choices(chunks: ChunkCosts, chosen: NDArray[np.bool_]) -> ChunkCosts:

@@ -86,6 +86,18 @@ def knobs(plan: Strategy) -> Iterator[Strategy]:
         yield replace(plan, offload=offload)
 
 
+def offloads(plan: Strategy) -> Iterator[Strategy]:
+    """Other shares of the optimizer and other activations on the host, with and without recompute."""
+    for share in ("optimizer:0.25", "optimizer:0.5", "optimizer:0.75"):
+        yield replace(plan, offload=share)
+    blocks = sum(plan.stages)
+    quarters = (f"blocks:{blocks * part // 4}" for part in (1, 2, 3))
+    for moved in ("none", "checkpoints", "blocks", f"blocks:{blocks - 1}", *quarters):
+        yield replace(plan, act_offload=moved)
+        for recompute in (Recompute(), Recompute((), ALL)):
+            yield replace(plan, act_offload=moved, recompute=recompute)
+
+
 def recomputes(plan: Strategy, scopes: tuple[str, ...]) -> Iterator[Strategy]:
     """None, selective (one scope, all, one more or less than now), full, and one full block more or less."""
     now = plan.recompute.scopes
@@ -103,10 +115,11 @@ def recomputes(plan: Strategy, scopes: tuple[str, ...]) -> Iterator[Strategy]:
 
 
 def moves(plan: Strategy) -> Iterator[Strategy]:
-    """One block from any virtual stage to any other."""
+    """One block from any virtual stage to any other; the first and the last may give their last one."""
+    ends = (0, len(plan.stages) - 1)
     for giver in range(len(plan.stages)):
         for taker in range(len(plan.stages)):
-            if giver != taker and plan.stages[giver] > 1:
+            if giver != taker and plan.stages[giver] > (giver not in ends):
                 change = [n - (i == giver) + (i == taker) for i, n in enumerate(plan.stages)]
                 yield replace(plan, stages=tuple(change))
 
@@ -125,12 +138,20 @@ def neighbours(plan: Strategy, situation) -> Iterator[Strategy]:
     yield from moves(plan)
 
 
-def check(situation, *, at_least: int, top_k: int = 19) -> None:
+def check(situation, *, at_least: int, top_k: int = 19, pins: dict | None = None) -> None:
     """Plan, draw the neighbours of the best `top_k` + 1 plans, and compare."""
-    result = make_plan(situation, SearchRequest(top_k=top_k))
+    pins = pins or {}
+    result = make_plan(situation, SearchRequest(top_k=top_k, pins=pins))
     assert result.best is not None
     plans = [result.best.strategy, *(a.strategy for a in result.alternatives)]
     drawn = list(dict.fromkeys(other for plan in plans for other in neighbours(plan, situation)))
+    if pins.get("offload") == "allowed":
+        drawn += [other for plan in plans for other in offloads(plan)]
+    drawn = [
+        other
+        for other in drawn
+        if all(getattr(other, key) == n for key, n in pins.items() if key != "offload")
+    ]
     tried = [p for p in evaluate_many(situation, drawn) if isinstance(p, Prediction) and p.verdict == "fits"]
     assert len(tried) >= at_least
     limit_s = result.best.step_s * (1.0 - 1e-9)
@@ -152,6 +173,23 @@ def test_no_neighbour_beats_the_plan(make_situation, request_of):
     model, cluster, devices, engine, seq_len, batch = request_of
     of = make_situation(model, cluster, devices, engine=engine, seq_len=seq_len, global_batch=batch)
     check(of, at_least=10)
+
+
+OFFLOADING = [
+    ("fsdp2", 65_536, {"tp": 1, "cp": 1}),
+    ("torch", 65_536, {"tp": 1, "cp": 1, "pp": 1, "mbs": 1}),
+    ("megatron", 8_192, {"tp": 1, "cp": 1, "pp": 1}),
+    ("deepspeed", 65_536, {"tp": 1, "cp": 1, "pp": 1}),
+]
+
+
+@pytest.mark.parametrize("request_of", OFFLOADING, ids=lambda r: r[0])
+def test_no_other_offload_beats_the_plan_where_all_is_allowed(make_situation, request_of):
+    engine, seq_len, pins = request_of
+    options = {"engine.fused_cross_entropy": True}
+    job = {"engine": engine, "seq_len": seq_len, "global_batch": 8, "options": options}
+    of = make_situation("llama-3.1-8b", "dgx-h100", 8, **job)
+    check(of, at_least=3, top_k=2, pins=pins | {"offload": "allowed"})
 
 
 LARGE = [
