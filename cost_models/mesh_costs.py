@@ -11,6 +11,7 @@ from cost_models.device_memory import device_memory, workspace_bytes
 from cost_models.hiding import Hiding, hiding
 from cost_models.host import host_room_bytes
 from cost_models.input_pipeline import input_seconds
+from cost_models.meetings import meeting_seconds
 from cost_models.mesh import MeshBatch
 from cost_models.operators.base import Collective
 from cost_models.overlap import expected_maximum_factor
@@ -99,8 +100,8 @@ def mesh_costs(pricer: Pricer, priced: PricedRows, rules: BatchRules, index: int
         rules=_step_rules(pricer, meshes, rules, index),
         uniform_full=space.uniform_full,
         uniform_chunks=space.uniform_chunks,
-    )
         lone_ends=space.lone_ends,
+    )
 
 
 def _in_pairs(priced: PricedRows, rules: BatchRules, index: int, table: LayerTable) -> LayerTable:
