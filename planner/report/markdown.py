@@ -32,7 +32,7 @@ def _head(reported: Reported) -> Iterator[str]:
     asked = question_of(reported.situation)
     length = f"sequences of {asked['seq_len']:,}, " if asked["seq_len"] else ""
     what = "" if asked["seq_len"] else " samples"
-    yield f"## {plain(asked['model'])} on {asked['devices']:,} x {plain(asked['device'])}"
+    yield f"## {plain(asked['model'])} on {plain(asked['hardware'])}"
     yield ""
     yield f"{length}{asked['global_batch']:,}{what} a step, {asked['precision']}, {plain(asked['engine'])}"
     yield ""

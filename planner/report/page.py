@@ -63,7 +63,7 @@ def _page(data: dict[str, Any]) -> str:
         )
     )
     question = data["question"]
-    title = f"{question['model']} on {question['devices']} x {question['device']}"
+    title = f"{question['model']} on {question['hardware']}"
     text = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return TEMPLATE.format(
         policy=policy, title=html.escape(title), style=style, data=text, library=library, script=script

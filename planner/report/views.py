@@ -44,12 +44,17 @@ def view_of(
 def question_of(situation: Situation) -> Mapping[str, object]:
     """The model, cluster and job in the words that stand above the answer."""
     job, cluster = situation.job, situation.cluster
+    counts: dict[str, int] = {}
+    for index, group in enumerate(cluster.groups):
+        name = cluster.device_of(index).name
+        counts[name] = counts.get(name, 0) + group.num_devices
     return {
         "model": situation.model.name,
         "blocks": sum(layer.count for layer in situation.model.layers if layer.role.value == "block"),
         "cluster": cluster.name,
         "devices": cluster.num_devices,
-        "device": cluster.device.name,
+        "device": " and ".join(counts),
+        "hardware": " and ".join(f"{count:,} x {name}" for name, count in counts.items()),
         "seq_len": None if job.image_size else job.seq_len,
         "global_batch": job.global_batch,
         "precision": job.precision.value,

@@ -3,14 +3,15 @@
 import { alternativesCard } from "/page/alternatives.js";
 import { infeasibleCard } from "/page/answer.js";
 import { accuracyCard } from "/page/accuracy.js";
-import { el, fill, themeButton } from "/page/base.js";
+import { el, fill, linkCards, themeButton } from "/page/base.js";
 import { ask, events, Problem, setKey } from "/page/client.js";
 import { exportsCard } from "/page/exports.js";
+import { scalar } from "/page/fields.js";
 import { QuestionForm } from "/page/form.js";
 import { problemNote } from "/page/problems.js";
-import { progressCard } from "/page/progress.js";
+import { ended, progressCard } from "/page/progress.js";
 import { runsCard } from "/page/runs.js";
-import { changed, slidersCard } from "/page/sliders.js";
+import { changed, devicesOf, slidersCard } from "/page/sliders.js";
 import { viewCards } from "/page/views.js";
 import { whyNotCard } from "/page/whynot.js";
 
@@ -129,8 +130,18 @@ class App {
   async show(shown) {
     const { result } = shown.plan;
     this.shown = { stored: false, ...shown, request: answered(shown.request, result.changes) };
-    if (!result.best) { fill(this.answer, infeasibleCard(result), progressCard(shown.events), accuracyCard()); this.links(); return; }
+    if (!result.best) { fill(this.answer, infeasibleCard(result, (change) => this.attempt(change)), progressCard(ended(shown.events, result), false, "How it was proved"), accuracyCard()); this.links(); return; }
     await this.choose(0);
+  }
+
+  /** Asks again with a change that would help; nothing where the change is not one of the form's. */
+  attempt(change) {
+    const { request } = this.shown, [key, value] = [change.slice(0, change.indexOf("=")), change.slice(change.indexOf("=") + 1)];
+    const at = { devices: devicesIn(request), seq: request.job.seq_len, batch: request.job.global_batch };
+    const moved = { devices: () => ({ ...request, ...changed(request, { ...at, devices: Number(value) }) }), global_batch: () => ({ ...request, ...changed(request, { ...at, batch: Number(value) }) }), seq_len: () => ({ ...request, ...changed(request, { ...at, seq: Number(value) }) }) }[key];
+    const optional = /^(job|engine)\./.test(key) ? () => ({ ...request, job: { ...request.job, options: { ...request.job.options, [key]: scalar(value) } } }) : null;
+    const made = (moved ?? optional)?.();
+    return made ? () => { this.form.set(made); this.search(made); } : null;
   }
 
   candidates() { const { result } = this.shown.plan; return [result.best, ...result.alternatives]; }
@@ -152,7 +163,7 @@ class App {
     const source = () => ({ model: request.model, cluster: request.cluster, job: request.job, strategy: candidates[0].strategy });
     const engine = request.job.engine.split("@")[0];
     fill(
-      this.answer, this.storedNote(), cards.plan, progressCard(seen), slidersCard(request, question, candidates, (other) => { this.form.set(other); this.search(other); }),
+      this.answer, this.storedNote(), cards.plan, progressCard(ended(seen, plan.result)), slidersCard(request, question, candidates, (other) => { this.form.set(other); this.search(other); }),
       cards.layout, cards.memory, cards.time, cards.timeline, cards.grid, alternatives, whyNotCard(source, candidates[0].strategy),
       exportsCard(source, engine, () => plan), runsCard(() => (this.shown.stored ? null : plan.id), candidates[0].step_s), accuracyCard(), footer(plan),
     );
@@ -166,22 +177,21 @@ class App {
   }
 
   links() {
-    fill(this.nav, NAV.filter(([id]) => document.getElementById(id)).map(([id, text]) => el("a", { href: `#${id}` }, text)));
+    linkCards(this.nav, NAV);
   }
 }
 
 /** The request that the best plan answers: an objective may have found another number of devices, or another batch. */
 function answered(request, changes) {
   if (!changes) return request;
-  const { job } = request, at = { devices: changes.devices ?? devicesOf(request.cluster), seq: changes.seq_len ?? job.seq_len, batch: changes.global_batch ?? job.global_batch };
+  const { job } = request, at = { devices: changes.devices ?? devicesIn(request), seq: changes.seq_len ?? job.seq_len, batch: changes.global_batch ?? job.global_batch };
   const made = { ...request, ...changed(request, at) };
   if (changes.reserve_bytes !== undefined) made.job = { ...made.job, options: { ...made.job.options, "job.reserve_bytes": changes.reserve_bytes } };
   return made;
 }
 
-function devicesOf(cluster) {
-  if (cluster.kind === "preset") return cluster.devices;
-  return cluster.spec.groups.reduce((sum, each) => sum + (each.devices ?? each.nodes * each.devices_per_node), 0);
+function devicesIn(request) {
+  return request.cluster.kind === "preset" ? request.cluster.devices : devicesOf(request.cluster.spec.groups);
 }
 
 function footer(plan) {

@@ -1,7 +1,7 @@
 // The cluster: a preset with a number of devices, one that is drawn node by node, or a pasted description.
 
 import { el, fill, svg, tabs, three } from "/page/base.js";
-import { field, FormError, jsonOf, select, wholeOf } from "/page/fields.js";
+import { field, FormError, pasted, select, wholeOf } from "/page/fields.js";
 
 const SHOWN = 12, KINDS = ["var(--c1)", "var(--c7)", "var(--c3)", "var(--c6)"];
 
@@ -37,7 +37,7 @@ export class ClusterInput {
     this.kinds = [new NodeKind(() => this.draw(), true)]; this.known = [];
     this.inside = el("input", { type: "number", min: "0.1", step: "any", value: "450", id: "draw-inside" });
     this.between = el("input", { type: "number", min: "0.1", step: "any", value: "50", id: "draw-between" });
-    this.spec = el("textarea", { id: "cluster-spec", spellcheck: "false", placeholder: '{"name": "mine", "groups": […], "tiers": […]}' });
+    this.spec = el("textarea", { id: "cluster-spec", spellcheck: "false", placeholder: 'name = "ours"\n\n[[groups]]\ndevice = "a100-sxm-80gb"\nnodes = 4\ndevices_per_node = 8\n\n[[tiers]]\nname = "nvlink"\nbytes_per_s = "300 GB/s"\nlatency_s = "2 us"\n\n[[tiers]]\nname = "infiniband"\nbytes_per_s = "200 Gb/s"\nlatency_s = "5 us"', style: { "min-height": "210px" } });
     this.tabs = el("div"); this.part = el("div", { class: "stack" }); this.picture = el("div");
     this.node = el("fieldset", {}, el("legend", {}, "Cluster"), this.tabs, this.part);
     this.about = {};
@@ -60,7 +60,7 @@ export class ClusterInput {
     const parts = {
       preset: () => [el("div", { class: "two" }, field("Kind of node", this.preset), field("Devices", this.devices)), this.picture],
       draw: () => [this.kinds.map((each, index) => each.fields(index ? () => this.without(index) : null)), el("div", { class: "two" }, field("Inside, GB/s", this.inside), field("Between, GB/s", this.between)), this.picture],
-      spec: () => [field("A cluster file as JSON", this.spec)],
+      spec: () => [field("A cluster file, TOML or JSON", this.spec)],
     };
     fill(this.part, parts[kind]());
     this.draw();
@@ -89,7 +89,7 @@ export class ClusterInput {
 
   value() {
     if (this.kind === "preset") return { kind: "preset", name: this.preset.value, devices: wholeOf(this.devices, "Devices") };
-    if (this.kind === "spec") return { kind: "spec", spec: jsonOf(this.spec, "The cluster") };
+    if (this.kind === "spec") return { kind: "spec", spec: pasted(this.spec, "The cluster") };
     const rate = (input) => { const value = Number(input.value); if (!(value > 0)) throw new FormError(input, `"${input.value}" GB/s is no rate; give more than 0`); return value * 1e9; };
     const tiers = [{ name: "inside", bytes_per_s: rate(this.inside), latency_s: 2e-6 }, { name: "network", bytes_per_s: rate(this.between), latency_s: 4e-6 }];
     return { kind: "spec", spec: { name: "drawn", groups: this.kinds.map((each) => each.group()), tiers } };

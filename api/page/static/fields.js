@@ -1,6 +1,7 @@
 // Fields of the form, and reading them.
 
 import { el } from "/page/base.js";
+import { parseToml } from "/page/toml.js";
 
 /** A field with a label. */
 export function field(label, input, props = {}) {
@@ -20,13 +21,16 @@ export class FormError extends Error {
 
 export function wholeOf(input, name) {
   const value = Number(input.value);
-  if (!Number.isInteger(value) || value < 1) throw new FormError(input, `${name}: "${input.value}" is no whole number; give 1 or more`);
+  if (!Number.isInteger(value) || value < 1) throw new FormError(input, `${name}: ${input.value.trim() === "" ? "nothing" : `"${input.value}"`} is given; write a whole number, 1 or more`);
   return value;
 }
 
-export function jsonOf(input, name) {
+/** What a pasted file says, JSON or TOML. */
+export function pasted(input, name) {
+  const text = input.value.trim();
+  if (text === "") throw new FormError(input, `${name} is empty; paste the whole file, or open it`);
   let value;
-  try { value = JSON.parse(input.value); } catch (error) { throw new FormError(input, `${name} does not parse (${error.message}); paste the whole file`); }
+  try { value = /^\{|^\[(?!\[?\s*[A-Za-z_"])/.test(text) ? JSON.parse(text) : parseToml(text); } catch (error) { throw new FormError(input, `${name} does not parse (${error.message}); paste the whole file`); }
   if (typeof value !== "object" || value === null || Array.isArray(value)) throw new FormError(input, `${name} is no JSON object; paste the whole file, braces included`);
   return value;
 }

@@ -2,7 +2,7 @@
 
 import { el, fill, tabs } from "/page/base.js";
 import { ClusterInput } from "/page/cluster.js";
-import { field, FormError, jsonOf, pinsOf, scalar, select, wholeOf } from "/page/fields.js";
+import { field, FormError, pasted, pinsOf, scalar, select, wholeOf } from "/page/fields.js";
 
 export const EXAMPLES = [
   { name: "70B on 64 H100", model: { kind: "catalog", name: "llama-3.1-70b" }, cluster: { kind: "preset", name: "dgx-h100", devices: 64 }, job: { seq_len: 8192, global_batch: 512, precision: "bf16", engine: "megatron", optimizer: "adamw" } },
@@ -30,7 +30,7 @@ export class QuestionForm {
     this.name = el("input", { type: "search", list: "models", id: "model-name", autocomplete: "off", spellcheck: "false" });
     this.models = el("datalist", { id: "models" });
     this.config = el("textarea", { id: "model-config", spellcheck: "false", placeholder: '{"model_type": "llama", "hidden_size": 4096, …}' });
-    this.file = el("input", { type: "file", accept: ".json,application/json", class: "small", "aria-label": "Open a config.json" });
+    this.file = el("input", { type: "file", accept: ".json,.toml,application/json", class: "small", "aria-label": "Open a config.json" });
     this.file.addEventListener("change", async () => { if (this.file.files[0]) this.config.value = await this.file.files[0].text(); });
     this.seq = el("input", { type: "number", id: "job-seq", min: "1", step: "1" });
     this.batch = el("input", { type: "number", id: "job-batch", min: "1", step: "1", required: true });
@@ -90,7 +90,7 @@ export class QuestionForm {
       if (!this.name.value.trim()) throw new FormError(this.name, "Name a model of the catalog, or paste its config.json");
       return { kind: "catalog", name: this.name.value.trim() };
     }
-    const value = jsonOf(this.config, "config.json");
+    const value = pasted(this.config, "The model");
     const layers = "layers" in value && !("model_type" in value);
     return layers ? { kind: "layers", spec: value } : { kind: "huggingface", config: value };
   }
@@ -101,7 +101,7 @@ export class QuestionForm {
     try { request = this.request(); } catch (error) {
       if (!(error instanceof FormError)) throw error;
       this.fail(error);
-      this.flag(error.input);
+      this.flag(error.input, error.message);
       return;
     }
     submit(request);
@@ -109,12 +109,21 @@ export class QuestionForm {
 
   /** Marks the fields that the pointers of a problem name. */
   mark(pointers) {
-    for (const node of this.form.querySelectorAll("[aria-invalid]")) node.removeAttribute("aria-invalid");
+    for (const node of this.form.querySelectorAll("[aria-invalid]")) { node.removeAttribute("aria-invalid"); node.removeAttribute("aria-describedby"); }
+    this.form.querySelector("#field-error")?.remove();
     const fields = { "/model": this.kind === "catalog" ? this.name : this.config, "/cluster": this.cluster.main(), "/job/seq_len": this.seq, "/job/global_batch": this.batch, "/job/precision": this.precision, "/job/engine": this.engine, "/job/optimizer": this.optimizer, "/job/options": this.options, "/search/pins": this.pins, "/search/max_seconds": this.limit };
     for (const pointer of pointers) for (const [start, input] of Object.entries(fields)) if (pointer.startsWith(start)) this.flag(input);
   }
 
-  flag(input) { input?.setAttribute("aria-invalid", "true"); }
+  /** Marks a field, and says below it what is wrong. */
+  flag(input, message) {
+    input?.setAttribute("aria-invalid", "true");
+    if (!input?.isConnected || !message) return;
+    input.setAttribute("aria-describedby", "field-error");
+    input.after(el("span", { id: "field-error", class: "field-error" }, message));
+    input.focus({ preventScroll: false });
+  }
+
   busy(working) { this.button.disabled = working; fill(this.button, working ? "Searching …" : "Find the best plan"); }
 }
 

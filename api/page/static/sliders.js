@@ -5,7 +5,7 @@ import { layoutText, verdict } from "/page/answer.js";
 import { ask } from "/page/client.js";
 import { problemNote } from "/page/problems.js";
 
-const KEPT = ["tp", "cp", "pp", "vpp", "ep", "etp", "zero", "mbs", "sp", "schedule", "recompute", "stages", "cp_kind", "order", "offload"];
+const KEPT = ["tp", "cp", "pp", "vpp", "ep", "etp", "zero", "mbs", "sp", "schedule", "recompute", "stages", "cp_kind", "order", "offload", "groups"];
 
 /** A layout without what follows from the number of devices. */
 export function withoutDevices(strategy) {
@@ -22,11 +22,33 @@ export function changed(request, at) {
 
 function resized(cluster, devices) {
   if (cluster.kind === "preset") return { ...cluster, devices };
-  if (cluster.spec.groups.length > 1) return cluster;
-  const group = cluster.spec.groups[0], nodes = Math.ceil(devices / group.devices_per_node), rest = { ...group };
+  const share = devices / devicesOf(cluster.spec.groups), groups = cluster.spec.groups.map((group) => grown(group, share));
+  return { ...cluster, spec: { ...cluster.spec, groups, tiers: widened(cluster.spec.tiers, cluster.spec.tiers.length - 1) } };
+}
+
+/** A group of nodes that grows with the others, the last node partly used if it must. */
+function grown(group, share) {
+  const rest = { ...group }, devices = Math.round(devicesOf([group]) * share), nodes = Math.ceil(devices / group.devices_per_node);
   delete rest.devices;
-  const tiers = cluster.spec.tiers.map((tier, index) => { const each = { ...tier }; if (index === cluster.spec.tiers.length - 1) delete each.devices_per_domain; return each; });
-  return { ...cluster, spec: { ...cluster.spec, groups: [{ ...rest, nodes, ...(nodes * group.devices_per_node === devices ? {} : { devices }) }], tiers } };
+  if (rest.tiers?.length > 1) rest.tiers = widened(rest.tiers, 1);
+  return { ...rest, nodes, ...(nodes * group.devices_per_node === devices ? {} : { devices }) };
+}
+
+/** Tiers of which those from `first` on join as many devices as there are. */
+function widened(tiers, first) {
+  return tiers.map((tier, index) => { const each = { ...tier }; if (index >= first) delete each.devices_per_domain; return each; });
+}
+
+/** Devices of some groups, the last nodes partly used. */
+export function devicesOf(groups) {
+  return groups.reduce((sum, each) => sum + (each.devices ?? each.nodes * each.devices_per_node), 0);
+}
+
+/** Whether every group of a mixed cluster has a whole number of devices, and of replicas where they lie side by side. */
+export function divides(cluster, strategy, share) {
+  if (cluster.kind === "preset") return true;
+  const replica = String(strategy.groups ?? "").includes("/") ? strategy.tp * strategy.cp * strategy.pp : 1;
+  return cluster.spec.groups.every((group) => { const devices = devicesOf([group]) * share; return Math.abs(devices - Math.round(devices)) < 1e-6 && Math.round(devices) % replica === 0 && devices >= 1; });
 }
 
 /** Values of a slider around the present one: halved and doubled, with what lies between in equal steps. */
@@ -41,11 +63,13 @@ export function stops(present, unit, most, works = () => true) {
 export function slidersCard(request, question, candidates, search) {
   const base = { devices: question.devices, seq: request.job.seq_len ?? null, batch: request.job.global_batch };
   const state = { ...base }, out = el("div", { class: "stack", "aria-live": "polite" });
-  const one = candidates[0].strategy, unit = Math.max(one.tp * one.cp * one.pp, 1), fixed = request.cluster.kind === "spec" && request.cluster.spec.groups.length > 1;
-  const even = (devices) => base.batch % ((one.mbs * devices) / unit) === 0; // equal numbers of micro-batches
+  const one = candidates[0].strategy, unit = base.devices / one.dp; // one more replica, on every kind of device where there are several
+  const even = (devices) => base.batch % (one.mbs * Math.round(devices / unit)) === 0; // equal numbers of micro-batches
+  const works = (devices) => even(devices) && divides(request.cluster, one, devices / base.devices);
+  const numbers = Number.isInteger(unit) ? stops(base.devices, unit, 100_000, works) : [base.devices];
   const again = latest(() => reprice(request, state, base, candidates, out, search));
   const sliders = [
-    fixed ? null : slider("devices", "Devices", stops(base.devices, unit, 100_000, even), base.devices, state, again),
+    el("div", {}, slider("devices", "Devices", numbers, base.devices, state, again), el("p", { class: "small soft", id: "devices-why" }, whyDevices(request, base, numbers, one))),
     base.seq === null ? null : slider("seq", "Tokens a sequence", stops(base.seq, Math.min(1024, base.seq), 2 ** 21), base.seq, state, again),
     slider("batch", "Sequences a step", stops(base.batch, one.mbs * one.dp, 10_000_000), base.batch, state, again),
   ];
@@ -54,9 +78,20 @@ export function slidersCard(request, question, candidates, search) {
   return card("whatif", "What if …", about, el("div", { class: "split-row" }, el("div", { class: "stack" }, sliders), out));
 }
 
+/** What the slider may do and why it ends where it ends. */
+function whyDevices(request, base, numbers, one) {
+  const kinds = request.cluster.kind === "spec" ? request.cluster.spec.groups.length : 1;
+  const parts = [["tp", "TP"], ["cp", "CP"], ["pp", "PP"]].filter(([key]) => one[key] > 1).map(([key, name]) => `${name}${one[key]}`).join(" × ");
+  const taken = one.tp * one.cp * one.pp, unit = base.devices / one.dp, idle = base.devices - taken * one.dp;
+  const left = idle > 0 ? ` (${three(idle)} of ${three(base.devices)} devices are idle in this plan)` : "";
+  const copy = `One copy of the model takes ${three(taken)} device${taken === 1 ? "" : "s"}${parts ? ` (${parts})` : ""}${left}`;
+  if (numbers.length < 2) return `${copy}; no other number divides ${three(base.batch)} sequences and every kind of node. Search with another cluster instead.`;
+  return `${copy}, so devices come in steps of ${three(unit)}, as far as they share the ${three(base.batch)} sequences evenly.${kinds > 1 ? ` All ${kinds} kinds of devices grow together.` : ""}`;
+}
+
 function slider(key, label, values, present, state, again) {
   const output = el("output", {}, whole(present));
-  const input = el("input", { type: "range", min: "0", max: String(values.length - 1), step: "1", value: String(values.indexOf(present)), id: `slider-${key}`, "aria-valuetext": whole(present) });
+  const input = el("input", { type: "range", min: "0", max: String(values.length - 1), step: "1", value: String(values.indexOf(present)), id: `slider-${key}`, "aria-valuetext": whole(present), disabled: values.length < 2 });
   input.addEventListener("input", () => {
     state[key] = values[Number(input.value)];
     output.textContent = whole(state[key]);
@@ -102,7 +137,7 @@ function shown(found, was, state, base) {
   const item = (what, value, exact, key, more) => el("div", { class: "figure" }, el("span", { class: "what" }, what), el("span", { class: "value", "data-value": exact, "data-key": `whatif-${key}` }, value), el("span", { class: "more" }, more));
   const total = tokens * state.devices, totalBefore = before * base.devices;
   return el(
-    "div", { class: "figures" }, item("Step", seconds(found.step_s), found.step_s, "step", signed(found.step_s / was.step_s - 1)),
+    "div", { class: "figures four" }, item("Step", seconds(found.step_s), found.step_s, "step", signed(found.step_s / was.step_s - 1)),
     item("All devices", `${three(total)}/s`, total, "rate", `${signed(total / totalBefore - 1)} ${found.tokens_per_s_per_device === null ? "samples" : "tokens"}`), item("MFU", percent(found.mfu), found.mfu, "mfu", `was ${percent(was.mfu)}`),
     el("div", { class: "figure" }, el("span", { class: "what" }, "Memory"), el("span", { class: "value", "data-value": found.memory.device_used_bytes, "data-key": "whatif-memory" }, gib(found.memory.device_used_bytes)), bar, el("span", {}, verdict(found.verdict))),
   );

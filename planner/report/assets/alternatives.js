@@ -28,7 +28,7 @@ export function alternativesCard(candidates, selected, choose, names = []) {
     cells: [pick(index, index === selected, choose, names), layoutText(each.strategy), right(seconds(each.step_s), each.step_s), right(index ? signed(each.step_s / best.step_s - 1) : "–", each.step_s / best.step_s - 1),
       right(percent(each.mfu), each.mfu), right(gib(each.memory.device_used_bytes), each.memory.device_used_bytes), verdict(each.verdict), index ? differs(best.strategy, each.strategy) : names[0] ?? "the plan"],
   }));
-  const listed = table("All known layouts", head, rows);
+  const listed = table("All known layouts", head, rows, { class: "whole" });
   return card("alternatives", "Time against memory", about, draw, listed);
 }
 

@@ -20,7 +20,7 @@ function ask(question, found) {
     "p", { class: "ask" },
     el("strong", {}, question.model), ` (${billions(found.model.parameters)} parameters`,
     found.model.active_parameters < found.model.parameters ? `, ${billions(found.model.active_parameters)} active` : "",
-    `) on ${whole(question.devices)} × ${question.device}, ${length}${whole(question.global_batch)}${question.seq_len ? "" : " samples"} a step, ${question.precision}, ${question.engine}`,
+    `) on ${(question.hardware ?? `${whole(question.devices)} x ${question.device}`).replaceAll(" x ", " × ")}, ${length}${whole(question.global_batch)}${question.seq_len ? "" : " samples"} a step, ${question.precision}, ${question.engine}`,
   );
 }
 
@@ -143,9 +143,10 @@ function sentence(text) {
 }
 
 /** What an infeasible answer says: the arithmetic and the smallest changes that would help. */
-export function infeasibleCard(result) {
-  const rows = result.relaxations.map((each) => [el("strong", {}, each.change), each.detail, words(each.cost), right(each.step_s === null ? "" : seconds(each.step_s), each.step_s)]);
-  const head = ["Change", "What it does", "Costs", { text: "Step", right: true }];
+export function infeasibleCard(result, attempt = () => null) {
+  const tries = result.relaxations.map((each) => attempt(each.change)), some = tries.some(Boolean);
+  const rows = result.relaxations.map((each, index) => [el("strong", {}, each.change), each.detail, words(each.cost), right(each.step_s === null ? "" : seconds(each.step_s), each.step_s), ...(some ? [tries[index] ? el("button", { type: "button", class: "small nowrap", onclick: tries[index] }, "Try it") : ""] : [])]);
+  const head = ["Change", "What it does", "Costs", { text: "Step", right: true }, ...(some ? [""] : [])];
   const help = rows.length ? [el("h3", {}, "Smallest changes that would help"), table("Smallest changes that would help", head, rows)] : null;
   const title = result.status === "unknown" ? "No plan yet" : "No legal layout fits on these devices";
   return card("plan", "Nothing fits", null, el("div", { class: "stack" }, el("div", { class: "note bad", role: "status" }, el("strong", {}, title), el("p", {}, sentence(result.reason || ""))), help, proof(result)));

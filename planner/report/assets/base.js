@@ -141,6 +141,21 @@ export function words(key) {
   return String(key).replaceAll("_", " ");
 }
 
+let seen = null;
+
+/** Links to the cards that are there; the one in sight is marked. */
+export function linkCards(nav, names) {
+  seen?.disconnect();
+  const shown = names.filter(([id]) => document.getElementById(id));
+  const links = new Map(shown.map(([id, text]) => [id, el("a", { href: `#${id}` }, text)]));
+  fill(nav, [...links.values()]);
+  seen = new IntersectionObserver((entries) => {
+    const here = entries.filter((each) => each.isIntersecting).at(-1)?.target.id;
+    if (here) for (const [id, link] of links) { if (id === here) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current"); }
+  }, { rootMargin: "-70px 0px -75% 0px" });
+  for (const [id] of shown) seen.observe(document.getElementById(id));
+}
+
 /** A colour or other variable of the theme. */
 export function themed(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();

@@ -53,7 +53,7 @@ export function tooltip(formatter, trigger = "item") {
   };
 }
 
-const KEY = { mark: 21, gap: 14, letter: 6.5, line: 20 };
+const KEY = { mark: 21, gap: 14, letter: 6.5, line: 26 };
 
 /** Pixels of a legend's lines after the first. */
 function extraLines(names, width) {

@@ -68,13 +68,13 @@ class Grid {
         cells: [
           el("span", {}, el("strong", {}, nameOf(axis.axis)), el("br"), el("span", { class: "soft" }, `${coordinate(rank, axis)} of ${axis.size}`)),
           el("span", {}, groupText(groupOf(rank, axis)), el("br"), el("span", { class: "soft" }, `${tier.name}, ${traffic(tier.bytes_per_s)}/s`)),
-          sent === undefined ? right("with the above") : right(el("span", {}, traffic(sent), el("br"), el("span", { class: "soft" }, `${seconds(sent / tier.bytes_per_s)} of link`)), sent),
+          sent === undefined ? right("with the above") : sent === 0 ? right("nothing on this stage", 0) : right(el("span", {}, traffic(sent), el("br"), el("span", { class: "soft" }, `${seconds(sent / tier.bytes_per_s)} of link`)), sent),
         ],
       };
     });
     fill(
       this.told, el("h3", {}, `Device ${rank}`), el("p", { class: "small soft" }, `Node ${node}, place ${rank % grid.devices_per_node}, pipeline stage ${stage}${grid.groups.length > 1 ? `, ${this.groupName(rank)}` : ""}. "Of link" is what the bytes take at the link's full rate, hidden or not.`),
-      table(`Groups of device ${rank}`, ["Axis", "Talks to devices", { text: "Sends a step", right: true }], rows),
+      table(`Groups of device ${rank}`, ["Axis", "Talks to devices", { text: "Sends a step", right: true }], rows, { class: "whole" }),
     );
   }
 

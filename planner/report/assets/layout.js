@@ -15,7 +15,8 @@ function strip(view) {
   const pieces = grid.stages.flatMap((chunks, rank) => chunks.map((chunk) => ({ ...chunk, rank }))).filter((each) => each.blocks > 0).sort((a, b) => a.first - b.first);
   const box = (wide, text, title, paint) => el("div", { title, style: { flex: `${wide} 1 0`, background: paint } }, text);
   const made = el("div", { class: "pieces", role: "img", "aria-label": `${question.blocks} layers on ${count} stages: ${pieces.map((each) => `${each.blocks} on stage ${each.rank}`).join(", ")}` }, box(1.4, "", "embedding", "var(--c8)"));
-  for (const piece of pieces) made.append(box(piece.blocks, piece.rank, `stage ${piece.rank}: layers ${piece.first} to ${piece.first + piece.blocks - 1}`, memberColour(piece.rank, count)));
+  const narrow = 0.011 * (question.blocks + 2.8); // a digit's share of the strip
+  for (const piece of pieces) made.append(box(piece.blocks, piece.blocks < narrow * String(piece.rank).length ? "" : piece.rank, `stage ${piece.rank}: layers ${piece.first} to ${piece.first + piece.blocks - 1}`, memberColour(piece.rank, count)));
   made.append(box(1.4, "", "head and loss", "var(--c8)"));
   const under = el("div", { class: "under" }, el("span", {}, "embedding"), el("span", {}, `${question.blocks} layers; the number is the stage`), el("span", {}, "head, loss"));
   const redraw = () => { [...made.children].slice(1, -1).forEach((each, index) => { each.style.background = memberColour(pieces[index].rank, count); }); };

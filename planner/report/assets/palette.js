@@ -59,5 +59,5 @@ export function memberColour(index, count) {
     return `hsl(${hue} ${dark ? 48 : 58}% ${dark ? 52 : 60}%)`;
   }
   const part = count > 1 ? index / (count - 1) : 0;
-  return `hsl(${250 - 220 * part} ${dark ? 45 : 55}% ${(dark ? 38 : 46) + 24 * part}%)`;
+  return `hsl(${250 - 220 * part} ${dark ? 50 : 65}% ${(dark ? 54 : 58) + 18 * part}%)`; // light enough for a dark number
 }

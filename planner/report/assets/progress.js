@@ -5,12 +5,21 @@ import { axisStyle, chart, keyed, tooltip } from "./charts.js";
 
 const LINES = ["best layout so far", "nothing is faster than"];
 
+/** The events, ending with what the answer proves: the last line of a search comes before its last proof. */
+export function ended(events, result) {
+  const made = result?.certificate, last = events.at(-1);
+  if (!made || !last || made.lower_bound_s === null || made.proof) return events;
+  const best = result.best?.step_s ?? last.best_step_s;
+  if (best === last.best_step_s && made.lower_bound_s === last.lower_bound_s) return events;
+  return [...events, { at_s: Math.max(last.at_s, made.wall_s), lower_bound_s: made.lower_bound_s, best_step_s: best, gap: made.gap, meshes_done: made.meshes_total - made.meshes_open, meshes_total: made.meshes_total }];
+}
+
 /** A card that takes progress events `{at_s, lower_bound_s, best_step_s, gap, meshes_done, meshes_total}`. */
-export function progressCard(events, live = false) {
+export function progressCard(events, live = false, title = "How the plan was found") {
   const body = el("div", { class: "stack" });
   const seen = [...events];
   const about = "A search has two sides: each better layout lowers the upper line, each proof lifts the lower one. Where they meet, nothing faster is left.";
-  const made = card("search", live ? "Searching" : "How the plan was found", about, body);
+  const made = card("search", live ? "Searching" : title, about, body);
   const show = () => fill(body, status(seen, live), drawn(seen), listed(seen));
   made.add = (event) => { seen.push(event); show(); };
   made.finish = (title) => { live = false; fill(made.querySelector("h2"), title); show(); };
@@ -22,7 +31,7 @@ export function progressCard(events, live = false) {
 function status(seen, live) {
   const last = seen.at(-1);
   if (!last) return el("p", { role: "status" }, el("span", { class: "busy" }), " Waiting for a place to search …");
-  const best = last.best_step_s === null ? "no layout yet" : `best step ${seconds(last.best_step_s)}`;
+  const best = last.best_step_s === null ? live ? "no layout yet" : "no layout that fits" : `best step ${seconds(last.best_step_s)}`;
   const gap = last.gap === null || last.gap === undefined ? "" : `, gap ${percent(last.gap, 2)}`;
   const text = `${whole(last.meshes_done ?? 0)} of ${whole(last.meshes_total ?? 0)} meshes, ${best}${gap}, after ${seconds(last.at_s)}`;
   return el("p", { role: "status", class: "small soft" }, live ? [el("span", { class: "busy" }), " "] : null, text);

@@ -2,9 +2,9 @@
 
 import { alternativesCard } from "./alternatives.js";
 import { infeasibleCard } from "./answer.js";
-import { el, fill, themeButton } from "./base.js";
+import { el, linkCards, fill, themeButton } from "./base.js";
 import { comparisonCard, contrastCard, explanationCard } from "./explained.js";
-import { progressCard } from "./progress.js";
+import { ended, progressCard } from "./progress.js";
 import { viewCards } from "./views.js";
 
 const NAV = [["plan", "Plan"], ["why", "Why"], ["search", "Search"], ["layout", "Split"], ["memory", "Memory"], ["time", "Time"], ["timeline", "Timeline"], ["grid", "Devices"], ["alternatives", "Alternatives"]];
@@ -29,11 +29,12 @@ function why() {
 }
 
 function searched() {
-  return data.events.length > 1 ? progressCard(data.events) : null;
+  if (data.events.length < 2) return null;
+  return progressCard(ended(data.events, { ...data.result, best: data.candidates[0] }), false, data.candidates.length ? undefined : "How it was proved");
 }
 
 function links() {
-  fill(document.getElementById("nav"), NAV.filter(([id]) => document.getElementById(id)).map(([id, text]) => el("a", { href: `#${id}` }, text)));
+  linkCards(document.getElementById("nav"), NAV);
 }
 
 function footer() {

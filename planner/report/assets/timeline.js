@@ -11,9 +11,21 @@ const LEGEND = [["forward", "forward", ""], ["backward", "backward", "hatch"], [
 export function timelineCard(view) {
   const data = view.timeline;
   const bubble = Math.max(...data.bubble_fraction);
-  const about = `One line a stage, time to the right; the number in a box is its micro-batch, a lighter box a later chunk. What is empty is the bubble: the stage that waits most waits ${percent(bubble)} of the step. Zoom with the buttons, + and − or Ctrl and the wheel; drag or press the arrows to move.`;
+  const about = `One line a stage, time to the right; the number in a box is its micro-batch, a lighter box a later chunk. What is empty is the bubble: ${most(view, bubble)} Zoom with the buttons, + and − or Ctrl and the wheel; drag or press the arrows to move.`;
   const cut = data.operations_total > data.columns.rank.length ? el("p", { class: "small soft cut" }, `The first ${whole(data.columns.rank.length)} of ${whole(data.operations_total)} operations are drawn.`) : null;
   return card("timeline", "The pipeline's timeline", about, stage(view), legend(data), cut, listed(data));
+}
+
+/** Who waits most, and what it holds less than the others where that is why. */
+function most(view, bubble) {
+  const stage = view.timeline.bubble_fraction.indexOf(bubble), blocks = layersOf(view.evaluation.strategy), less = blocks[stage] < Math.max(...blocks);
+  return `stage ${stage} waits most, ${percent(bubble)} of the step${less ? `: it holds ${blocks[stage]} layer${blocks[stage] === 1 ? "" : "s"}, others up to ${Math.max(...blocks)}` : ""}.`;
+}
+
+/** Layers of every pipeline stage, its chunks together. */
+function layersOf(strategy) {
+  const counts = String(strategy.stages).split("+").map(Number);
+  return Array.from({ length: strategy.pp }, (_, stage) => counts.filter((_count, index) => index % strategy.pp === stage).reduce((sum, each) => sum + each, 0));
 }
 
 function legend(data) {

@@ -1,11 +1,14 @@
 """The page's parts without a drawing: coordinates, cells, operations, sliders, fields; expected values by hand."""
 
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytestmark = pytest.mark.system
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +98,54 @@ def test_a_cluster_that_is_spelt_out_is_resized_node_by_node(run: Callable[..., 
     assert made["job"] == {"global_batch": 16, "seq_len": 256}
 
 
+def test_groups_grow_together_and_only_to_whole_devices_and_replicas(run: Callable[..., Any]) -> None:
+    groups = [
+        {"device": "a100-sxm-80gb", "nodes": 1, "devices_per_node": 8},
+        {"device": "h100-sxm-80gb", "nodes": 2, "devices_per_node": 8},
+    ]
+    cluster = {
+        "kind": "spec",
+        "spec": {"name": "mine", "groups": groups, "tiers": [{"name": "a"}, {"name": "b"}]},
+    }
+    request = {"model": {}, "cluster": cluster, "job": {"global_batch": 8}}
+    made = run("sliders", "m.changed(...m.values)", request, {"devices": 36, "seq": None, "batch": 8})
+    # 36 / 24 = 1.5: 12 of two nodes of 8, and 24 in three
+    assert [(g["nodes"], g.get("devices")) for g in made["cluster"]["spec"]["groups"]] == [(2, 12), (3, None)]
+    pipeline = {"tp": 1, "cp": 1, "pp": 3, "groups": "a100*1+h100*2"}
+    beside = {"tp": 2, "cp": 1, "pp": 2, "groups": "a100/h100*2"}
+    shares = [1.5, 0.125, 0.0625, 0.5]
+    assert [run("sliders", "m.divides(...m.values)", cluster, pipeline, share) for share in shares] == [
+        True, True, False, True,  # 8 x 0.0625 is half a device
+    ]  # fmt: skip
+    # replicas of 2 x 2 lie whole inside a group: 12, 1 and 4 of the first
+    assert [run("sliders", "m.divides(...m.values)", cluster, beside, share) for share in (1.5, 0.125, 0.5)] == [
+        True, False, True,
+    ]  # fmt: skip
+
+
+def test_cluster_files_are_read_as_toml(run: Callable[..., Any]) -> None:
+    text = (ROOT / "tests" / "docs" / "workbench" / "cluster.toml").read_text(encoding="utf-8")
+    rich = """
+        a.b = 'x # y'   # a comment
+        "c d" = "q \\" r"
+        n = [1, 2_000,
+             3e-6]      # goes on
+        t = { x = true, y = [{ z = -1.5 }] }
+        [one]
+        k = 1
+        [[one.many]]
+        k = 2
+        [[one.many]]
+        k = 3
+    """
+    for each in (text, rich):
+        assert run("toml", "m.parseToml(m.values[0])", each) == tomllib.loads(each)
+    with pytest.raises(Exception, match=r"line 2: .* is no value; text stands in quotes"):
+        run("toml", "m.parseToml(m.values[0])", "a = 1\nb = two words")
+    with pytest.raises(Exception, match=r"line 1: .* is neither key = value nor"):
+        run("toml", "m.parseToml(m.values[0])", "hello")
+
+
 def test_pins_and_values_are_read_as_they_are_written(run: Callable[..., Any]) -> None:
     pins = run("fields", "m.pinsOf({ value: m.values[0] })", "tp=8, mbs=1,2,4; schedule=gpipe\nsp=false")
     assert pins == {"tp": 8, "mbs": "1,2,4", "schedule": "gpipe", "sp": False}
@@ -130,6 +181,13 @@ def test_a_stage_ends_with_its_reduction_optimizer_and_what_all_wait_for(run: Ca
 def test_numbers_are_written_for_people(run: Callable[..., Any]) -> None:
     shown = run("base", "[m.gib(68.5 * 2 ** 30), m.seconds(0.00123), m.percent(0.504), m.traffic(6.36e11)]")
     assert shown == ["68.50 GiB", "1.23 ms", "50.4 %", "636 GB"]
+    assert run("base", "m.values.map(m.seconds)", 59, 0.9996, 4, 1234.5, 0) == [
+        "59.0 s",
+        "1.00 s",
+        "4.00 s",
+        "1,235 s",
+        "0 s",
+    ]
     assert run("timeline", "m.values.map(m.niceStep)", 0.7, 1.1, 23, 60) == [1, 2, 50, 100]
 
 

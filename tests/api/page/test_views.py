@@ -289,7 +289,19 @@ def test_a_cluster_of_two_kinds_is_drawn_and_planned(until: Until, first_view: A
     first_view.wait_for_selector("#accuracy")
     groups = first_view.evaluate("planner.shown.request.cluster.spec.groups")
     assert [group["device"] for group in groups] == ["h100-sxm-80gb", "a100-sxm-80gb"]
-    assert first_view.locator("#slider-devices").count() == 0  # which group would grow is not known
+    assert "All 2 kinds of devices grow together" in first_view.inner_text("#devices-why")
+    first_view.wait_for_selector('[data-key="whatif-step"]')
+    first_view.focus("#slider-devices")
+    first_view.keyboard.press("ArrowLeft")
+    until(first_view, "document.querySelector('[data-key=\"whatif-step\"] ~ .more').textContent !== '0.0 %'")
+    fewer = int(first_view.inner_text(".slider output >> nth=0"))
+    grown = first_view.evaluate(
+        "fewer => import('/page/sliders.js').then(m => m.changed(planner.shown.request, "
+        "{ devices: fewer, seq: 1024, batch: 64 }).cluster.spec.groups)",
+        fewer,
+    )
+    assert sum(group.get("devices", group["nodes"] * 8) for group in grown) == fewer < 16
+    assert len({group.get("devices", group["nodes"] * 8) for group in grown}) == 1  # equal kinds stay equal
 
 
 def test_a_run_is_followed_with_its_loss_throughput_and_log(
