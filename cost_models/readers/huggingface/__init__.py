@@ -11,6 +11,7 @@ from cost_models.readers.huggingface.registry import (
     SAME_CLASS,
     find_reader,
 )
+from cost_models.readers.huggingface.unusual import unusual_settings
 from cost_models.specs.model import Assumed, ModelSpec
 from cost_models.suggest import did_you_mean
 
@@ -43,7 +44,11 @@ def read_huggingface(raw: Mapping[str, object], *, name: str = "") -> ModelSpec:
         )
     model = find_reader(family)({**raw, "model_type": family}, name or family)
     extra = _general_assumptions(raw, model.family)
-    return model.model_copy(update={"assumed": (*model.assumed, *extra)}) if extra else model
+    unusual = unusual_settings(raw, model.family)
+    if not extra and not unusual:
+        return model
+    semantics = {**model.semantics, **unusual}
+    return model.model_copy(update={"assumed": (*model.assumed, *extra), "semantics": semantics})
 
 
 def _family(raw: Mapping[str, object]) -> str:

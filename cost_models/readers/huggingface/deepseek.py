@@ -222,6 +222,11 @@ def mtp_operators(stream: Stream, decoder: Decoder, block: tuple[Builder, ...]) 
     return (*before, *inside, *after)
 
 
+def is_greedy(config: Config) -> bool:
+    """Whether groups of experts are named and play no part in the choice (DeepSeek-V2-Lite)."""
+    return config.states("topk_method") and config.text("topk_method") == "greedy"
+
+
 def latent_semantics(config: Config) -> dict[str, Scalar]:
     """What it takes to build the model beside its sizes."""
     return {
@@ -232,7 +237,7 @@ def latent_semantics(config: Config) -> dict[str, Scalar]:
         "router_scoring": config.text("scoring_func"),
         "router_normalise_top_k": config.flag("norm_topk_prob"),
         "router_scaling": config.number("routed_scaling_factor"),
-        "router_groups": config.optional_integer("n_group"),
+        "router_groups": None if is_greedy(config) else config.optional_integer("n_group"),
         "router_groups_kept": config.optional_integer("topk_group"),
         "router_bias_correction": config.family != "deepseek_v2",
         **rope_semantics(config),

@@ -19,6 +19,9 @@ FAMILY_VALUES: Mapping[str, Mapping[str, Scalar]] = {
 }
 """What a family's class in transformers 5.24 does and its config does not say."""
 
+TRAINED = "trained_positions"
+"""Name of the longest trained sequence among the numbers of a dynamic scaling."""
+
 ROPE_PREFIXES = ("rope_scaling.", "rope_parameters.")
 
 
@@ -43,6 +46,8 @@ class Semantics:
 
     values: Mapping[str, Scalar]
     hidden_size: int
+    positions: int = 0
+    """Longest sequence that the model was trained for; 0: not stated."""
 
     def number(self, key: str, default: float) -> float:
         """A numeric value, or the default where it is absent or null."""
@@ -96,6 +101,8 @@ class Semantics:
         if kind.endswith("sliding") and "rope_theta_sliding" in self.values:
             theta, stretched, found = self.number("rope_theta_sliding", theta), "default", {}
         numbers = {key: float(value) for key, value in found.items() if isinstance(value, int | float)}
+        if stretched == "dynamic":
+            numbers[TRAINED] = float(self.positions)
         scaling = tuple(sorted(numbers.items()))
         return RopeSettings(features, theta, self.flag("rope_interleaved"), stretched, scaling)
 
@@ -123,7 +130,9 @@ def yarn_scale(factor: float, scale: float) -> float:
 
 def semantics_of(model: ModelSpec) -> Semantics:
     """The model's semantics."""
-    return Semantics({**FAMILY_VALUES.get(model.family, {}), **model.semantics}, model.hidden_size)
+    return Semantics(
+        {**FAMILY_VALUES.get(model.family, {}), **model.semantics}, model.hidden_size, model.max_seq_len
+    )
 
 
 def rotated_features(kind: LayerKind) -> int:

@@ -33,7 +33,7 @@ FAMILIES = frozenset(
 
 
 ROPE_KINDS = frozenset({"default", "linear", "dynamic", "llama3", "yarn"})
-"""Scalings of rotary frequencies that can be computed; `dynamic` is the default one up to the trained length."""
+"""Scalings of rotary frequencies that can be computed."""
 
 POSITIONS = frozenset({"rope", "learned", "alibi", "none"})
 ROUTERS = frozenset({"softmax", "sigmoid", "softmax_of_top_k"})
@@ -48,6 +48,7 @@ SETTINGS = frozenset(
         "attention_soft_cap",
         "causal",
         "classes",
+        "config.rope_interleave",
         "embedding_multiplier",
         "embedding_scale",
         "logit_scale",

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from planner.executor.weights.layouts import Layout, Names, Spelling
+from planner.executor.weights.layouts import Layout, Names, Spelling, Variant
 
 BARE: Final = frozenset({"core_attention.sinks", "router.correction"})
 """Parameters whose name in files has no `.weight` at its end."""
@@ -127,6 +127,7 @@ _BLOOM_OUTSIDE = {
     "embedding.table": "transformer.word_embeddings",
     "embedding_norm": "transformer.word_embeddings_layernorm",
     "final_norm": "transformer.ln_f",
+    "logits": "lm_head",
 }
 
 FAMILIES: Mapping[str, Names] = {
@@ -160,12 +161,23 @@ FAMILIES: Mapping[str, Names] = {
     **{family: replace(_llama(_MIXTRAL), also=_MIXTRAL_ALSO) for family in ("mixtral", "minimax_m2")},
     "starcoder2": _llama({"up.up": "mlp.c_fc", "down": "mlp.c_proj"}),
     **{
-        family: _llama(_LATENT, dict.fromkeys(("kv_up.k_nope", "kv_up.v"), "by_head"))
+        family: replace(
+            _llama(_LATENT, dict.fromkeys(("kv_up.k_nope", "kv_up.v"), "by_head")),
+            variants=(Variant({"q_up": "self_attn.q_proj"}, lacks="q_down"),),
+        )
         for family in ("deepseek_v2", "deepseek_v3")
     },
     "glm": _llama(*_GATE_UP),
     "phi": replace(
-        _llama({"proj": "self_attn.dense", "up.up": "mlp.fc1", "down": "mlp.fc2"}),
+        _llama(
+            {
+                "proj": "self_attn.dense",
+                "up.up": "mlp.fc1",
+                "down": "mlp.fc2",
+                "q_norm": "self_attn.q_layernorm",
+                "k_norm": "self_attn.k_layernorm",
+            }
+        ),
         outside={**_LLAMA_OUTSIDE, "final_norm": "model.final_layernorm"},
     ),
     "gptj": Names(
@@ -214,6 +226,7 @@ FAMILIES: Mapping[str, Names] = {
             "embedding.table": "transformer.wte",
             "embedding.positions": "transformer.wpe",
             "final_norm": "transformer.ln_f",
+            "logits": "lm_head",
         },
         {**_GPT2_QKV[1], "proj": "transposed", "up.up": "transposed", "down": "transposed"},
     ),
@@ -229,7 +242,13 @@ FAMILIES: Mapping[str, Names] = {
         {"logits": (("lm_head", "plain"),)},
     ),
     "bloom": Names("transformer.h.{}.", {**_BLOOM_INSIDE, **_BLOOM_QKV[0]}, _BLOOM_OUTSIDE, _BLOOM_QKV[1]),
-    "falcon": Names("transformer.h.{}.", {**_BLOOM_INSIDE, **_FALCON_QKV[0]}, _BLOOM_OUTSIDE, _FALCON_QKV[1]),
+    "falcon": Names(
+        "transformer.h.{}.",
+        {**_BLOOM_INSIDE, **_FALCON_QKV[0]},
+        _BLOOM_OUTSIDE,
+        _FALCON_QKV[1],
+        variants=(Variant({"attn_norm": "ln_attn", "mlp_norm": "ln_mlp"}, has="mlp_norm", parallel=True),),
+    ),
     "opt": Names(
         "model.decoder.layers.{}.",
         {
@@ -244,6 +263,7 @@ FAMILIES: Mapping[str, Names] = {
             "embedding.table": "model.decoder.embed_tokens",
             "embedding.positions": "model.decoder.embed_positions",
             "final_norm": "model.decoder.final_layer_norm",
+            "logits": "lm_head",
         },
         {},
     ),

@@ -1,6 +1,6 @@
 """How the parts of a model's parameters lie in the tensors of files, and what a family's names are made of."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -28,6 +28,21 @@ EXPERT: Final = "{expert}"
 
 
 @dataclass(frozen=True, slots=True)
+class Variant:
+    """Other names inside of blocks that have, or do not have, an operator, where the blocks are parallel if so said."""
+
+    inside: Mapping[str, str]
+    has: str = ""
+    lacks: str = ""
+    parallel: bool = False
+
+    def applies(self, operators: Collection[str], *, parallel: bool) -> bool:
+        """Whether a block's names are these."""
+        is_there = not self.has or self.has in operators
+        return is_there and self.lacks not in operators and (parallel or not self.parallel)
+
+
+@dataclass(frozen=True, slots=True)
 class Names:
     """Names of one family: before a block's own, inside blocks, outside them, which are not plain, other spellings."""
 
@@ -36,6 +51,7 @@ class Names:
     outside: Mapping[str, str]
     layouts: Mapping[str, Layout]
     also: Mapping[str, tuple[Spelling, ...]] = field(default_factory=dict)
+    variants: tuple["Variant", ...] = ()
 
     @property
     def base(self) -> str:

@@ -39,8 +39,8 @@ class Naming:
         inside = role in (Role.BLOCK, Role.MTP)
         prefix = self.names.block.format(self._block(int(index))) if inside else ""
         table = self.names.inside if inside else self.names.outside
-        if role is Role.MTP:
-            table = {**table, **PREDICTION}
+        if inside:
+            table = {**table, **self._variant(kind), **(PREDICTION if role is Role.MTP else {})}
         key, suffix = _key(operator, parameter, table)
         first = (table[key], self.names.layouts.get(key, "plain"))
         spelled, layout = self._spelling(prefix, (first, *self.names.also.get(key, ())))
@@ -56,6 +56,16 @@ class Naming:
         sizes, index_of = _parts(self.model, kind, operator, key)
         heads = self.model.num_kv_heads if layout == "by_key_head" else self.model.num_attention_heads
         return Source(full, shape, layout, index_of, sizes, heads)
+
+    def _variant(self, kind: str) -> Mapping[str, str]:
+        """Names that blocks of this kind have otherwise."""
+        operators = {operator.name for operator in self.model.kinds[kind].operators}
+        parallel = self.model.semantics.get("parallel_residual") is True
+        found: dict[str, str] = {}
+        for variant in self.names.variants:
+            if variant.applies(operators, parallel=parallel):
+                found |= variant.inside
+        return found
 
     def _block(self, layer: int) -> int:
         """The number of a layer among blocks; prediction layers go on after them."""

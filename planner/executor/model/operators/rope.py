@@ -43,7 +43,8 @@ class RopeModule(nn.Module):
 
 class LatentRopeModule(nn.Module):
     """Latent attention (DeepSeek-V2 2024, section 2.1.3): the last features of each query head turn; one turned key is
-    shared by all heads and joined to each head's own part. Pairs are neighbours, as in the released models."""
+    shared by all heads and joined to each head's own part. Pairs are neighbours, as in the released models, unless the
+    config says otherwise."""
 
     def __init__(self, operator: Rope, site: Site) -> None:
         super().__init__()
@@ -51,6 +52,7 @@ class LatentRopeModule(nn.Module):
         self.head_dim = attention.qk_dim
         self.tables: Tables = site.tables
         self.settings: RopeSettings = site.semantics.rope(site.kind.name, rotated_features(site.kind))
+        self.interleaved = site.semantics.flag("config.rope_interleave", True)
 
     def forward(self, q: Tensor, latent: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
         """Queries [B, S, heads x dim], latent [B, S, rank + rotated], keys' own part [B, S, heads x plain]."""
@@ -58,8 +60,8 @@ class LatentRopeModule(nn.Module):
         plain = self.head_dim - turning
         cos, sin = self.tables.rotations(self.settings, q.shape[1], q)
         heads = q.reshape(*q.shape[:-1], -1, self.head_dim)
-        turned = rotate(heads[..., plain:], cos, sin, interleaved=True)
-        shared = rotate(latent[..., -turning:].unsqueeze(-2), cos, sin, interleaved=True)
+        turned = rotate(heads[..., plain:], cos, sin, interleaved=self.interleaved)
+        shared = rotate(latent[..., -turning:].unsqueeze(-2), cos, sin, interleaved=self.interleaved)
         keys = own.reshape(*own.shape[:-1], -1, plain)
         joined = torch.cat((keys, shared.expand(*keys.shape[:-1], turning)), -1)
         return torch.cat((heads[..., :plain], turned), -1).flatten(-2), joined.flatten(-2)

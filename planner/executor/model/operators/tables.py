@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from planner.executor.model.context_parallel import ContextParallel
-from planner.executor.model.semantics import RopeSettings, yarn_scale
+from planner.executor.model.semantics import TRAINED, RopeSettings, yarn_scale
 from planner.executor.positions import Run
 
 LOW_FACTOR, HIGH_FACTOR, ORIGINAL_POSITIONS = 1.0, 4.0, 8192.0
@@ -77,7 +77,7 @@ class Tables:
         """Cosines and sines of the rank's positions, each [S / cp, 1, features / 2] in the dtype of `like`."""
         key = (settings, length, like.device, like.dtype)
         if key not in self._held:
-            frequencies, factor = inverse_frequencies(settings)
+            frequencies, factor = inverse_frequencies(settings, length * self.context.size)
             angles = torch.outer(self.context.positions(length).float(), frequencies)
             turned = (angles.cos() * factor, angles.sin() * factor)
             self._held[key] = tuple(each.to(like.device, like.dtype).unsqueeze(1) for each in turned)
@@ -119,10 +119,10 @@ class Tables:
         return self._held[key][0]
 
 
-def inverse_frequencies(settings: RopeSettings) -> tuple[Tensor, float]:
-    """Angle per position of each feature pair, and the factor on cosine and sine."""
+def inverse_frequencies(settings: RopeSettings, positions: int = 0) -> tuple[Tensor, float]:
+    """Angle per position of each feature pair, and the factor on cosine and sine, for so long a sequence."""
     exponents = torch.arange(0, settings.features, 2, dtype=torch.float32) / settings.features
-    plain = 1.0 / settings.theta**exponents
+    plain = 1.0 / _base(settings, positions) ** exponents
     if settings.kind == "linear":
         return plain / settings.number("factor", 1.0), 1.0
     if settings.kind == "llama3":
@@ -130,6 +130,17 @@ def inverse_frequencies(settings: RopeSettings) -> tuple[Tensor, float]:
     if settings.kind == "yarn":
         return _yarn(plain, settings)
     return plain, 1.0
+
+
+def _base(settings: RopeSettings, positions: int) -> float:
+    """The base of the angles; the dynamic kind's grows beyond the trained positions, so that the slowest angle is as
+    for those (NTK-aware scaling by the sequence's length, transformers 5.24)."""
+    trained = settings.number(TRAINED, 0.0)
+    if settings.kind != "dynamic" or not trained or positions <= trained:
+        return settings.theta
+    factor = settings.number("factor", 1.0)
+    stretch = factor * positions / trained - (factor - 1.0)
+    return float(settings.theta * stretch ** (settings.features / (settings.features - 2)))
 
 
 def _llama3(plain: Tensor, settings: RopeSettings) -> Tensor:

@@ -120,6 +120,42 @@ CASES: dict[str, Config] = {
     "gpt oss": MOE | {"model_type": "gpt_oss", "num_local_experts": 4, "head_dim": 16, "sliding_window": 8},
 }
 
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+VARIANTS: dict[str, Config] = {
+    "llama beyond its positions": BASE
+    | {"model_type": "llama", "max_position_embeddings": 16, "rope_parameters": DYNAMIC},
+    "qwen3 layer types": CASES["qwen3"]
+    | {
+        "use_sliding_window": True,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
+    "qwen3 moe, some dense": CASES["qwen3 moe"] | {"mlp_only_layers": [0]},
+    "mixtral tied": CASES["mixtral"] | {"tie_word_embeddings": True, "sliding_window": 8},
+    "deepseek v3, plain queries": CASES["deepseek v3"] | {"q_lora_rank": None, "n_shared_experts": 2},
+    "deepseek v3, halves": CASES["deepseek v3"] | {"rope_interleave": False, "attention_bias": True},
+    "deepseek v2, greedy": CASES["deepseek v2"] | {"topk_method": "greedy"},
+    "gpt2 untied": GPT2 | {"tie_word_embeddings": False, "activation_function": "relu"},
+    "gemma2 without caps": CASES["gemma2"]
+    | {"attn_logit_softcapping": None, "final_logit_softcapping": None},
+    "falcon groups": CASES["falcon"] | {"new_decoder_architecture": True, "num_kv_heads": 2},
+    "falcon heads": CASES["falcon"] | {"multi_query": False},
+    "phi norms": CASES["phi"] | {"qk_layernorm": True},
+}
+"""Settings in which models of one family differ."""
+
+UNUSUAL: dict[str, tuple[Config, str]] = {
+    "gpt2": (GPT2 | {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
+    "gemma3": (CASES["gemma3"] | {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+    "olmoe": (CASES["olmoe"] | {"clip_qkv": 0.5}, "clip_qkv"),
+    "falcon": (CASES["falcon"] | {"alibi": True}, "alibi"),
+    "longrope": (
+        CASES["llama"] | {"rope_parameters": {"rope_type": "longrope", "rope_theta": 10000.0}},
+        "rotary scaling longrope",
+    ),
+}
+"""Settings that are refused, and the words that name them."""
+
 RESNET: Config = {
     "model_type": "resnet",
     "embedding_size": 8,

@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from cost_models.readers import read_model
 from planner.executor.model.build import build_chunk, whole
 from planner.executor.model.options import GIVEN, BuildOptions
+from planner.executor.model.support import unsupported_operators
 from planner.executor.weights.names import naming_of
 from planner.executor.weights.stored import read_directory
-from tests.planner.executor.model.configs import CASES, RESNET
+from tests.planner.executor.model.configs import CASES, RESNET, UNUSUAL, VARIANTS
 from tests.planner.executor.model.library import chunk_of, library_model
 
 transformers = pytest.importorskip("transformers")
@@ -24,10 +25,11 @@ UNFUSED = ("llama", "mistral window", "gpt2", "bloom", "bert")
 
 
 @pytest.mark.parametrize(
-    ("case", "attention"), [*((case, "flash") for case in CASES), *((case, "unfused") for case in UNFUSED)]
+    ("case", "attention"),
+    [*((case, "flash") for case in (*CASES, *VARIANTS)), *((case, "unfused") for case in UNFUSED)],
 )
 def test_logits_are_the_librarys(case: str, attention: str, tmp_path: Path) -> None:
-    config = CASES[case]
+    config = (CASES | VARIANTS)[case]
     library = library_model(config, seed=len(case))
     library.save_pretrained(tmp_path, max_shard_size="50KB")
     chunk, reader = chunk_of(tmp_path, BuildOptions(values=GIVEN, attention=attention))
@@ -37,6 +39,12 @@ def test_logits_are_the_librarys(case: str, attention: str, tmp_path: Path) -> N
     assert expected.abs().max() > 1.0  # far above the tolerance
     assert sum(p.numel() for p in chunk.parameters()) == sum(p.numel() for p in library.parameters())
     assert reader.read_bytes >= read_directory(tmp_path).num_bytes
+
+
+@pytest.mark.parametrize("case", UNUSUAL)
+def test_what_is_computed_otherwise_is_refused(case: str) -> None:
+    config, words = UNUSUAL[case]
+    assert words in " ".join(unsupported_operators(read_model(config, name="tiny")))
 
 
 def test_gradients_are_the_librarys(tmp_path: Path) -> None:
