@@ -85,9 +85,8 @@ def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]
     messages: list[Message] = []
     message_again: list[bool] = []
     windows: list[tuple[int, ...]] = []
-    kernel_ops: list[str] = []
-    message_ops: list[str] = []
-    curves: list[str] = []
+    names: tuple[list[str], list[str], list[str]] = ([], [], [])
+    kernel_ops, message_ops, curves = names
     loss: Num = 0.0
     for op in kind.operators:
         start = len(kernels)
@@ -103,7 +102,6 @@ def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]
             message_again.append(op.frozen != "whole" and dropped.moves_again(op))
             windows.append(tuple(i for i in range(start, len(kernels)) if kernels[i].phase == message.phase))
         loss = loss + op.loss_bytes(at, style)
-    windows = _wide_windows(kernels, messages, windows)
     boundary = boundary_bytes(kind, at, style)
     base, recomputed = _saved_both_ways(kind, at, style, dropped)
     idle = all(op.frozen == "whole" for op in kind.operators)
@@ -112,7 +110,7 @@ def walk_layer(kind: LayerKind, at: Shard, style: Style, scopes: tuple[str, ...]
         tuple(kernel_again),
         tuple(messages),
         tuple(message_again),
-        tuple(windows),
+        tuple(_wide_windows(kernels, messages, windows)),
         base,
         recomputed,
         loss,
