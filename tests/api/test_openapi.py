@@ -40,9 +40,13 @@ QUIET = settings(
     database=None,
 )
 LONG = settings(QUIET, max_examples=150)
+SLOW = settings(QUIET, max_examples=6)
+PATIENCE_S = 120.0
+MOST_SECONDS = 0.5
+"""For calls that start processes: what a body asks for beyond it is cut, since hypothesis likes the most."""
 # Said of schemathesis' own strategies.
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
-SLOW_PATHS = ("/v1/explanations", "/v1/accuracy")
+SLOW_PATHS = ("/v1/explanations", "/v1/accuracy", "/v1/sizes")
 
 
 @pytest.fixture(scope="module")
@@ -127,16 +131,31 @@ def try_all(schema: Any, given_settings: settings, slow: bool) -> None:
     """Send what the schema allows, and what it does not, to every call; every check of schemathesis holds."""
     for operation in operations(schema, slow):
         is_slow = operation.path in SLOW_PATHS
-        wanted = settings(given_settings, max_examples=10) if is_slow else given_settings
         for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+            try_operation(
+                operation.as_strategy(generation_mode=mode), SLOW if is_slow else given_settings, is_slow
+            )
 
-            @wanted
-            @given(case=operation.as_strategy(generation_mode=mode))
-            def try_one(case: Any) -> None:
-                case.call_and_validate()
 
-            with suppress(Unsatisfiable):  # calls without any input have no wrong one
-                try_one()
+def try_operation(cases: Any, wanted: settings, is_slow: bool) -> None:
+    """Send cases of one call."""
+
+    @wanted
+    @given(case=cases)
+    def try_one(case: Any) -> None:
+        if is_slow:
+            _in_short(case)
+        case.call_and_validate(timeout=PATIENCE_S)
+
+    with suppress(Unsatisfiable):  # calls without any input have no wrong one
+        try_one()
+
+
+def _in_short(case: Any) -> None:
+    """Leave out what would take long and stays as right, or as wrong, when it is short."""
+    seconds = case.body.get("max_seconds", 60) if isinstance(case.body, dict) else None
+    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > MOST_SECONDS:
+        case.body["max_seconds"] = MOST_SECONDS
 
 
 @pytest.mark.system
