@@ -32,8 +32,6 @@ MANY_CHUNKS = 8
 OPTIMIZER_SHARES = ("optimizer:0.25", "optimizer:0.5", "optimizer:0.75")
 """Shares of the optimizer on the host that are tried where offload=allowed asks for all."""
 
-CP_KINDS = ("ring", "allgather", "ulysses")
-
 STAGES = (
     "contiguous; vpp 1 with whole backwards: every cut with at least one layer a stage; vpp above 1, a split backward, "
     "or more than 2,048 layers: stages of q and q + 1 layers, the longer ones in a row, up to 2 fewer on the first and "
@@ -76,7 +74,7 @@ def enumerate_candidates(engine: Engine, facts: Facts, restrictions: Restriction
         _kinds(space, facts.model.num_blocks, restrictions),
     )
     families, total, illegal = sort_out(
-        engine, facts, rows, options, _plausible(rows, options, facts.model.num_blocks)
+        engine, facts, rows, options, _plausible(rows, options, facts.model.num_blocks, restrictions)
     )
     return Candidates(families, total, illegal, _describe(values, space, options))
 
@@ -91,7 +89,7 @@ def all_meshes(engine: Engine, facts: Facts, restrictions: Restrictions) -> Mesh
         _states(values, space, restrictions),
         _kinds(space, facts.model.num_blocks, restrictions),
     )
-    pipes, states, _ = _plausible(rows, options, facts.model.num_blocks)
+    pipes, states, _ = _plausible(rows, options, facts.model.num_blocks, restrictions)
     families = Families(rows, options, pipes, states, np.ones((rows.size, 1), dtype=bool))
     none = [i for i, state in enumerate(options.states) if state.offload == options.states[0].offload]
     return replace(families.of_kind(0, none), key=MeshKey())
@@ -213,7 +211,7 @@ def _activations(space: Space, blocks: int, restrictions: Restrictions) -> tuple
 
 def _kinds(space: Space, blocks: int, restrictions: Restrictions) -> tuple[MeshKey, ...]:
     """Recompute scopes x kinds of context parallelism x orders x what activations rest on the host."""
-    cp_kinds = restrictions.words("cp_kind", CP_KINDS if space.context else CP_KINDS[:1])
+    cp_kinds = restrictions.words("cp_kind", space.cp_kinds if space.context else space.cp_kinds[:1])
     orders = restrictions.words("order", tuple("-".join(order) for order in space.orders))
     return tuple(
         MeshKey(scopes=scopes, cp_kind=cp_kind, order=tuple(order.split("-")), activations=moved)
@@ -239,7 +237,9 @@ def _recompute_goes_with(
     return not (moved.blocks and must)
 
 
-def _plausible(rows: MeshBatch, options: Options, blocks: int) -> tuple[Bool, Bool, Bool]:
+def _plausible(
+    rows: MeshBatch, options: Options, blocks: int, restrictions: Restrictions
+) -> tuple[Bool, Bool, Bool]:
     """What is a combination at all: replicas divide dp; kinds and orders differ where there is something to order."""
     chunks = options.pipes[:, 1]
     even = blocks % (rows.pp[:, None] * chunks[None, :]) == 0
@@ -248,6 +248,9 @@ def _plausible(rows: MeshBatch, options: Options, blocks: int) -> tuple[Bool, Bo
     states = (
         rows.dp[:, None] % replicas[None, :] == 0 if len(replicas) else np.zeros((rows.size, 0), dtype=bool)
     )
+    if states.size and not (restrictions.pins.keys() | restrictions.bans.keys()).isdisjoint({"dp_shard"}):
+        shards = rows.dp[:, None] // replicas[None, :]
+        states &= np.isin(shards, [n for n in np.unique(shards) if restrictions.takes("dp_shard", int(n))])
     first = options.kinds[0] if options.kinds else MeshKey()
     plain_cp = np.asarray([key.cp_kind == first.cp_kind for key in options.kinds], dtype=bool)
     plain_order = np.asarray([key.order == first.order for key in options.kinds], dtype=bool)

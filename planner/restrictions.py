@@ -29,6 +29,7 @@ SEARCHED = (
     "etp",
     "dp",
     "dp_replicate",
+    "dp_shard",
     "zero",
     "mbs",
     "sp",
@@ -83,14 +84,17 @@ class Restrictions:
             pinned = (ALLOWED,)
         found = tuple(usual) if pinned is None else pinned
         found = tuple(every) if ALLOWED in found else found
-        return tuple(word for word in found if word not in self.banned_words.get(key, ()))
+        return tuple(word for word in found if not self._bans_word(key, word))
+
+    def _bans_word(self, key: str, word: str) -> bool:
+        """Whether a word is banned, or all of its kind: `optimizer` bans every share, `blocks` every number."""
+        banned = self.banned_words.get(key, ())
+        return word in banned or word.partition(":")[0] in banned
 
     def takes_text(self, key: str, text: str) -> bool:
         """Whether an axis of words may have a value."""
         pinned = self.pinned_words.get(key)
-        return (pinned is None or text in pinned or ALLOWED in pinned) and text not in self.banned_words.get(
-            key, ()
-        )
+        return (pinned is None or text in pinned or ALLOWED in pinned) and not self._bans_word(key, text)
 
     def takes(self, key: str, value: int) -> bool:
         """Whether an axis may have a value."""
@@ -197,7 +201,9 @@ def _word(key: str, text: str, pointer: str) -> str:
         raise BadInput(detail, pointer=pointer)
     if key == "cp_kind" and text not in CP_KINDS:
         raise BadInput(
-            f"unknown cp_kind {text:.60}; use {', '.join(CP_KINDS)}", pointer=pointer, allowed=CP_KINDS
+            f"unknown cp_kind {text:.60}; {did_you_mean(text, CP_KINDS)}use {', '.join(CP_KINDS)}",
+            pointer=pointer,
+            allowed=CP_KINDS,
         )
     if key == "order" and (set(text.split("-")) != ORDER_AXES or len(text.split("-")) != len(ORDER_AXES)):
         usual = "-".join(DEFAULT_ORDER)
@@ -277,7 +283,9 @@ def _number(key: str, text: str, pointer: str) -> int:
         names = tuple(s.value for s in ScheduleName)
         if text not in names:
             raise BadInput(
-                f"unknown schedule {text:.60}; use {', '.join(names)}", pointer=pointer, allowed=names
+                f"unknown schedule {text:.60}; {did_you_mean(text, names)}use {', '.join(names)}",
+                pointer=pointer,
+                allowed=names,
             )
         return SCHEDULES.index(ScheduleName(text))
     if key == "sp":

@@ -70,6 +70,13 @@ def _axis_rules(options: DeepSpeedOptions) -> tuple[Rule, ...]:
             "cp {cp} without cp_kind=ulysses",
             ("cp_kind=ulysses", "cp 1"),
         ),
+        fixed(
+            "deepspeed_cp_axes",
+            "Megatron-DeepSpeed parallel_state.py: sequence parallel goes with data parallel alone",
+            lambda facts, meshes: (meshes.cp > 1) & ((meshes.tp > 1) | (meshes.pp > 1)),
+            "cp {cp} (sequence_parallel_size) with tp {tp} and pp {pp}",
+            ("cp 1", "tp 1 and pp 1"),
+        ),
     )
 
 

@@ -36,6 +36,8 @@ class Space:
     tensor: bool = True
     context: bool = True
     expert: bool = True
+    cp_kinds: tuple[str, ...] = ("ring", "allgather", "ulysses")
+    """Kinds of context parallelism, where the engine has any; without it the first says nothing."""
     uniform_full: bool = True
     uniform_chunks: bool = False
     lone_ends: bool = False

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cost_models.errors import IllegalStrategy, Violation
+from cost_models.suggest import did_you_mean
 
 FORMS: Final = ("none", "optimizer", "optimizer:0.5", "parameters")
 ACTIVATION_FORMS: Final = ("none", "checkpoints", "blocks", "blocks:12")
@@ -50,13 +51,15 @@ def parse_offload(text: str) -> Offload:
         part = _share(share) if colon else 1.0
         if part is not None:
             return Offload(part)
-    raise IllegalStrategy(
-        (
-            Violation(
-                "offload_syntax", f"offload={text!r:.80} is not known", tuple(f"offload={f}" for f in FORMS)
-            ),
-        )
-    )
+    raise IllegalStrategy((_unknown("offload", text, FORMS),))
+
+
+def _unknown(key: str, text: str, forms: tuple[str, ...]) -> Violation:
+    """A text that is none of the forms, with the closest kind."""
+    kinds = dict.fromkeys(form.partition(":")[0] for form in forms)
+    hint = did_you_mean(text.partition(":")[0], kinds).strip()
+    detail = f"{key}={text!r:.80} is not known{f' ({hint})' if hint else ''}"
+    return Violation(f"{key}_syntax", detail, tuple(f"{key}={form}" for form in forms))
 
 
 def _share(text: str) -> float | None:
@@ -101,5 +104,4 @@ def parse_act_offload(text: str) -> ActivationOffload:
         return ActivationOffload(ALL_BLOCKS if kind == "blocks" else 0, kind == "checkpoints")
     if kind == "blocks" and _COUNT.fullmatch(count) and int(count):
         return ActivationOffload(int(count))
-    forms = tuple(f"act_offload={form}" for form in ACTIVATION_FORMS)
-    raise IllegalStrategy((Violation("act_offload_syntax", f"act_offload={text!r:.80} is not known", forms),))
+    raise IllegalStrategy((_unknown("act_offload", text, ACTIVATION_FORMS),))

@@ -29,6 +29,7 @@ CHUNKS = {"interleaved": range(2, 9), "zb-v": (2,), "dualpipe-v": (2,)}
 """Chunks per rank of a schedule, where it is not one."""
 ROUNDING = 1e-9
 CP_KINDS = ["ring", "allgather", "ulysses"]
+CP_KINDS_OF = {"deepspeed": ["ulysses"]}
 ORDERS = ["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]
 OFFLOADS = {
     "megatron": ["none", "optimizer"],
@@ -93,7 +94,7 @@ def axis_values(of: Situation, *, allowed: bool = False) -> dict[str, list]:
     tensor = [1] if plain else ways
     return {
         "tp": tensor,
-        "cp": [1] if name == "deepspeed" else [d for d in tensor if d == 1 or of.job.seq_len // d >= 1024],
+        "cp": [d for d in tensor if d == 1 or of.job.seq_len // d >= 1024],
         "pp": [d for d in ways if d <= blocks] if whole else [1],
         "vpp": list(range(1, min(8, blocks) + 1)) if whole and name != "deepspeed" else [1],
         "ep": divisors(of.model.num_experts) if whole and of.model.is_moe else [1],
@@ -102,7 +103,7 @@ def axis_values(of: Situation, *, allowed: bool = False) -> dict[str, list]:
         "mbs": [d for d in divisors(batch) if d * of.job.seq_len <= 65_536],
         "sp": [False] if plain or name == "deepspeed" else [False, True],  # AutoTP has none
         "dp_replicate": ways if max(ZERO.get(name, [0])) >= least_zero_of_replicas(name) else [1],
-        "cp_kind": CP_KINDS if not plain and name != "deepspeed" else CP_KINDS[:1],
+        "cp_kind": CP_KINDS[:1] if plain else CP_KINDS_OF.get(name, CP_KINDS),
         "order": ORDERS,
         "offload": OFFLOADS.get(name, ["none", "optimizer", "parameters"]),
         "act_offload": act_offloads(name, blocks) if allowed else ["none"],

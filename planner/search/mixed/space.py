@@ -8,9 +8,8 @@ from cost_models.mesh import SCHEDULES
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.pools import devices_of, pool_clusters
 from cost_models.specs.strategy import DEFAULT_ORDER
-from planner.candidates import CP_KINDS
 from planner.pools import Pools
-from planner.restrictions import Restrictions, Values
+from planner.restrictions import CP_KINDS, Restrictions, Values
 from planner.search.mixed.placements import Placement, placements
 from planner.situation import Situation
 
