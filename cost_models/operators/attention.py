@@ -176,12 +176,12 @@ class Attention(Operator):
         if not style.flash_attention:
             return (*held, *self._score_tensors(at, style))
         lse = Tensor(f"{self.name}.lse", at.tokens * self.heads / at.tp, DtypeRole.FP32)
-        held = (*held, Tensor(self.name, self.elements_out(at)), lse)
+        kept = (*held, Tensor(self.name, self.elements_out(at)), lse)
         if style.cp_kind != "ulysses":
-            return held
+            return kept
         # The kernel keeps its output by heads, the next linear by positions, as the exchange gave it back.
         by_heads = np.where(np.asarray(at.cp) > 1, self.elements_out(at), 0.0)
-        return (*held, Tensor(f"{self.name}.by_heads", by_heads))
+        return (*kept, Tensor(f"{self.name}.by_heads", by_heads))
 
     def _library_inputs(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
         """Queries; keys and values repeated to as many heads; SDPA's own products scale fp32 copies of both first."""
