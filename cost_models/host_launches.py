@@ -6,6 +6,7 @@ import numpy as np
 
 from cost_models.chunk import Array
 from cost_models.layer_walk import LayerWalk
+from cost_models.operators.base import Phase
 from cost_models.roofline import Efficiency
 
 PassParts = tuple[Array, Array, Array, Array, Array]
@@ -20,7 +21,8 @@ def add_launches(walk: LayerWalk, parts: PassParts, efficiency: Efficiency, *, b
     """Lengthen the passes of a layer in place to what the host needs.
 
     A recomputed region costs `region_s` on top. Where every operator is a module (`by_module`), forward and backward
-    take at least operators x `module_s`, of which FORWARD_LAUNCHES is forward, and again what a base recompute runs.
+    take at least operators x `module_s`, of which FORWARD_LAUNCHES is forward, and again what a base recompute runs;
+    the host's own part of exchanging experts' tokens (`exchange_s`) comes beside either.
     """
     forward, backward, _, base, _ = parts
     regions_s = walk.regions * efficiency.region_s
@@ -30,5 +32,18 @@ def add_launches(walk: LayerWalk, parts: PassParts, efficiency: Efficiency, *, b
         return
     again = len({name for name, share in zip(walk.kernel_ops, walk.kernel_again, strict=True) if share > 0.0})
     backward_launches = (1.0 - FORWARD_LAUNCHES) * walk.modules + FORWARD_LAUNCHES * again
-    for one, launches in ((forward, FORWARD_LAUNCHES * walk.modules), (backward, backward_launches)):
-        one[0] += np.maximum(launches * efficiency.module_s - one.sum(0), 0.0)
+    for one, launches, is_forward in (
+        (forward, FORWARD_LAUNCHES * walk.modules, True),
+        (backward, backward_launches, False),
+    ):
+        device_s = one.sum(0) - _exchanges(walk, is_forward) * efficiency.exchange_s
+        one[0] += np.maximum(launches * efficiency.module_s - device_s, 0.0)
+
+
+def _exchanges(walk: LayerWalk, is_forward: bool) -> int:
+    """Exchanges of experts' tokens of a pass, those of a base recompute included."""
+    return sum(
+        (message.phase is Phase.FORWARD) is is_forward or (again and not is_forward)
+        for message, again in zip(walk.messages, walk.message_again, strict=True)
+        if message.overlap_class == "ep_dispatch"
+    )
