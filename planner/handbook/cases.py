@@ -1,7 +1,7 @@
 """The few questions that the pages on parallelism ask, and their predictions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from cost_models.specs.job import JobRequest
@@ -53,6 +53,17 @@ TENSOR = Case("llama-3.1-8b", "dgx-h100", 16, "megatron", 64, 4096)
 CONTEXT = Case("llama-3.1-8b", "dgx-h100", 16, "megatron", 2, 131072)
 EXPERT = Case("mixtral-8x7b", "dgx-h100", 64, "megatron", 256, 4096)
 HYBRID = Case("llama-3.1-70b", "dgx-h100", 64, "megatron", 512, 8192)
+EIGHT = Case("llama-3.1-8b", "dgx-h100", 8, "megatron", 64, 4096)
+EIGHT_SHARDED = replace(EIGHT, engine="fsdp2")
+EIGHT_EXPERTS = replace(EIGHT, model="mixtral-8x7b")
+HYBRIDS = {
+    "ZeRO-1 alone": "zero=1,recompute=full",
+    "tensor in the node": "tp=8,recompute=full",
+    "tensor and pipeline": "tp=8,pp=4",
+    "less tensor, more pipeline": "tp=4,pp=8,vpp=2",
+    "with context parallelism": "tp=2,cp=4,pp=8,vpp=2",
+}
+"""Layouts of HYBRID that an expert may try by hand."""
 
 
 def fullest(prediction: Prediction) -> StageMemory:

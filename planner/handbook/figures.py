@@ -4,14 +4,17 @@ Needs the extra `report` (matplotlib); the same predictions give the same file, 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final
 
 from cost_models.schedule import Phase
 from cost_models.specs.strategy import parse_strategy
 from cost_models.units import GIB
 from planner.handbook import cases
-from planner.handbook.cases import EXPERT, PIPELINE, TENSOR, ZERO, Case, fullest
+from planner.handbook.cases import CONTEXT, EXPERT, HYBRID, HYBRIDS, PIPELINE, TENSOR, ZERO, Case, fullest
+from planner.handbook.ways import ways
 from planner.simulate import simulate
 from planner.validation.figures import SETTINGS
 
@@ -100,12 +103,33 @@ def expert_memory(figure: "Figure") -> None:
     _stacked(figure.subplots(), columns, causes, "GiB at the peak", "expert parallel degree")
 
 
+def context_memory(figure: "Figure") -> None:
+    """Bytes of a device by cause by context parallel degree: activations divide, states do not."""
+    causes = ("weights", "gradients", "optimizer", "activations", "transient")
+    case = replace(CONTEXT, global_batch=16)
+    columns = {str(cp): _gib(case.predict(f"cp={cp},recompute=full"), causes) for cp in (1, 2, 4, 8, 16)}
+    _stacked(figure.subplots(), columns, causes, "GiB at the peak", "context parallel degree")
+
+
+def hybrid_seconds(figure: "Figure") -> None:
+    """Where a step's seconds go in the layouts that one might try by hand."""
+    causes = ("compute", "tp_communication", "cp_communication", "pp_communication", "pp_bubble", "other")
+    columns = {fill(title, 13): _parts(HYBRID, words, causes) for title, words in HYBRIDS.items()}
+    axes = figure.subplots()
+    _stacked(axes, columns, causes, "seconds a step")
+    axes.set_ylim(top=1.4 * max(sum(parts) for parts in columns.values()))  # room for the key
+    axes.legend(frameon=False, fontsize=8, ncols=3)
+
+
 FIGURES: Final[Mapping[str, tuple[Draw, tuple[float, float]]]] = {
     "timelines": (timelines, (7.2, 6.4)),
     "zero_states": (zero_states, (5.2, 3.4)),
     "server_and_ring": (server_and_ring, (5.2, 3.4)),
     "tensor_seconds": (tensor_seconds, (5.2, 3.4)),
     "expert_memory": (expert_memory, (5.2, 3.4)),
+    "context_memory": (context_memory, (5.2, 3.4)),
+    "hybrid_seconds": (hybrid_seconds, (7.2, 3.6)),
+    "ways": (ways, (7.6, 2.7)),
 }
 """Name of the file, what draws it, and its size in inches."""
 

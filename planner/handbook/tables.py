@@ -1,13 +1,15 @@
 """Tables of the pages on parallelism, as Markdown; every number is a prediction of today's planner."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from cost_models.units import GIB, format_seconds
 from planner.answers import Prediction
 from planner.handbook import cases
-from planner.handbook.cases import CONTEXT, EXPERT, HYBRID, PIPELINE, TENSOR, ZERO, fullest
+from planner.handbook.cases import CONTEXT, EXPERT, HYBRID, HYBRIDS, PIPELINE, TENSOR, ZERO, fullest
+from planner.handbook.markdown import markdown_table
+from planner.handbook.overview import every_way, traffic
 
 STATES: Final = ("weights", "gradients", "optimizer")
 SCHEDULES: Final = {
@@ -31,7 +33,7 @@ def data_parallel() -> str:
             + [f"{server.step_s / ring.step_s:.2f}"]
         )
     head = ["GPUs", "ring: step", "of it waiting", "server: step", "of it waiting", "server / ring"]
-    return _table(head, rows)
+    return markdown_table(head, rows)
 
 
 def zero_memory() -> str:
@@ -44,7 +46,7 @@ def zero_memory() -> str:
         total = f"{fullest(found).allocated_bytes / GIB:.1f}"
         rows.append([f"ZeRO-{stage}", *held, total, _seconds(found, "dp_communication"), _step(found)])
     head = ["", "weights", "gradients", "optimizer", "peak, GiB", "communication that shows", "step"]
-    return _table(head, rows)
+    return markdown_table(head, rows)
 
 
 def micro_batches() -> str:
@@ -56,7 +58,7 @@ def micro_batches() -> str:
         share = found.breakdown_s["pp_bubble"] / found.step_s
         rows.append([str(batch), f"{3 / (batch + 3):.0%}", f"{share:.0%}", f"{found.mfu:.1%}"])
     head = ["micro-batches m", "(p - 1) / (m + p - 1)", "bubble of the step", "MFU"]
-    return _table(head, rows)
+    return markdown_table(head, rows)
 
 
 def schedules() -> str:
@@ -69,7 +71,7 @@ def schedules() -> str:
         rows.append(
             [title, f"{share:.1%}", f"{activations:.1f}", f"{found.memory.peak_allocated_bytes / GIB:.1f}"]
         )
-    return _table(["", "bubble of the step", "activations, GiB", "peak, GiB"], rows)
+    return markdown_table(["", "bubble of the step", "activations, GiB", "peak, GiB"], rows)
 
 
 def tensor_parallel() -> str:
@@ -87,7 +89,9 @@ def tensor_parallel() -> str:
                 f"{found.memory.peak_allocated_bytes / GIB:.1f}",
             ]
         )
-    return _table(["tp", "compute", "tp communication", "step", "activations, GiB", "peak, GiB"], rows)
+    return markdown_table(
+        ["tp", "compute", "tp communication", "step", "activations, GiB", "peak, GiB"], rows
+    )
 
 
 def sequence_parallel() -> str:
@@ -97,7 +101,7 @@ def sequence_parallel() -> str:
         found = TENSOR.predict(f"tp=8,sp={text}")
         activations = fullest(found).by_cause["activations"] / GIB
         rows.append([text, f"{activations:.2f}", _seconds(found, "tp_communication"), _step(found)])
-    return _table(["sp", "activations, GiB", "tp communication", "step"], rows)
+    return markdown_table(["sp", "activations, GiB", "tp communication", "step"], rows)
 
 
 def context_parallel() -> str:
@@ -110,7 +114,7 @@ def context_parallel() -> str:
     ):
         found = CONTEXT.predict(f"{words},recompute=full")
         rows.append([title, _seconds(found, "cp_communication"), _step(found), _peak(found)])
-    return _table(["kind", "cp communication that shows", "step", "peak, GiB"], rows)
+    return markdown_table(["kind", "cp communication that shows", "step", "peak, GiB"], rows)
 
 
 def expert_parallel() -> str:
@@ -121,7 +125,7 @@ def expert_parallel() -> str:
         weights = fullest(found).by_cause["weights"] / GIB
         row = [str(ep), f"{weights:.1f}", _seconds(found, "ep_communication"), _step(found), _peak(found)]
         rows.append(row)
-    return _table(["ep", "weights, GiB", "routing and exchange", "step", "peak, GiB"], rows)
+    return markdown_table(["ep", "weights, GiB", "routing and exchange", "step", "peak, GiB"], rows)
 
 
 def expert_capacity() -> str:
@@ -135,19 +139,13 @@ def expert_capacity() -> str:
     ):
         found = replace(EXPERT, options=options).predict("pp=4,ep=8")
         rows.append([title, _step(found), _peak(found)])
-    return _table(["tokens", "step", "peak, GiB"], rows)
+    return markdown_table(["tokens", "step", "peak, GiB"], rows)
 
 
 def hybrids() -> str:
     """The same job in layouts that an expert may try, beside each other."""
     rows = []
-    for title, words in (
-        ("ZeRO-1 alone", "zero=1,recompute=full"),
-        ("tensor in the node", "tp=8,recompute=full"),
-        ("tensor and pipeline", "tp=8,pp=4"),
-        ("less tensor, more pipeline", "tp=4,pp=8,vpp=2"),
-        ("with context parallelism", "tp=2,cp=4,pp=8,vpp=2"),
-    ):
+    for title, words in HYBRIDS.items():
         found = HYBRID.predict(words)
         rows.append(
             [
@@ -159,7 +157,7 @@ def hybrids() -> str:
                 f"{found.mfu:.1%}",
             ]
         )
-    return _table(["layout", "strategy", "verdict", "peak, GiB", "step", "MFU"], rows)
+    return markdown_table(["layout", "strategy", "verdict", "peak, GiB", "step", "MFU"], rows)
 
 
 TABLES: Final[Mapping[str, Callable[[], str]]] = {
@@ -173,6 +171,8 @@ TABLES: Final[Mapping[str, Callable[[], str]]] = {
     "expert-parallel": expert_parallel,
     "expert-capacity": expert_capacity,
     "hybrids": hybrids,
+    "every-way": every_way,
+    "traffic": traffic,
 }
 
 
@@ -186,9 +186,3 @@ def _seconds(found: Prediction, cause: str) -> str:
 
 def _peak(found: Prediction) -> str:
     return f"{found.memory.peak_allocated_bytes / GIB:.1f}"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Markdown with a rule below the head."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

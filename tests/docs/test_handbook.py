@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from planner.handbook.figures import FIGURES
+from planner.handbook.overview import SPLITS, sent_of, sizes_of
 from planner.handbook.pages import blocks_of, filled
 from planner.handbook.reference import pages
 from planner.handbook.tables import TABLES
@@ -51,3 +52,16 @@ def test_every_way_of_splitting_has_a_page():
         assert blocks_of(text), name
         for heading in ("What goes wrong", "planner "):
             assert heading in text, (name, heading)
+
+
+@pytest.mark.parametrize("split", SPLITS, ids=lambda split: split.title)
+def test_the_formulas_of_the_overview_are_what_is_priced(split):
+    # tensor parallelism also reduces the embedding, the logits' gradient and the loss: 2 % here
+    assert sent_of(split) == pytest.approx(split.sends(sizes_of(split)), rel=0.03)
+
+
+def test_every_page_says_what_it_costs_in_symbols_and_shows_a_picture():
+    for path in (DOCS / "concepts").glob("*.md"):
+        text = path.read_text(encoding="utf-8")
+        assert "](figures/" in text, path.name
+        assert path.stem in ("index", "hybrids") or "**In symbols" in text, path.name
