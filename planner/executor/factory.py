@@ -59,6 +59,17 @@ class UserLoss:
         """The sum of the losses."""
         if self.own is not None:
             return self.own(output, targets)
+        wanted = 3 if targets.dim() == 2 else 2
+        if output.dim() != wanted:
+            raise BadInput(
+                f"the factory's model gave {tuple(output.shape)} for targets {tuple(targets.shape)}; return logits "
+                "[B, S, V] for tokens or [B, C] for classes, or give a `loss`"
+            )
+        if int(targets.max()) >= output.shape[-1]:
+            raise BadInput(
+                f"the factory's model gave logits of {output.shape[-1]:,} classes, and targets go up to "
+                f"{int(targets.max()):,}; give the model as many as the data has"
+            )
         return token_loss_sum(output, targets) if output.dim() == 3 else class_loss_sum(output, targets)
 
 
@@ -123,7 +134,22 @@ def factory_violations(reference: str, strategy: Strategy) -> tuple[Violation, .
         user = load_factory(reference)
     except BadInput as error:
         return (Violation("factory", error.detail),)
-    return (*_axis_violations(user, strategy), *_stage_violations(user, strategy))
+    return (
+        *_parameter_violations(user.module),
+        *_axis_violations(user, strategy),
+        *_stage_violations(user, strategy),
+    )
+
+
+def _parameter_violations(module: nn.Module) -> list[Violation]:
+    parameters = list(module.parameters())
+    if any(isinstance(parameter, nn.UninitializedParameter) for parameter in parameters):
+        detail = "the factory's model has lazy parameters without a shape"
+        return [Violation("factory_lazy", detail, ("a model that was called once before it is returned",))]
+    if not any(parameter.requires_grad for parameter in parameters):
+        detail = f"of the factory's {len(parameters):,} parameters none is trained"
+        return [Violation("factory_frozen", detail, ("a model with parameters that require a gradient",))]
+    return []
 
 
 def build_factory_chunk(reference: str, stage: int, num_stages: int, options: BuildOptions) -> FactoryChunk:
@@ -216,7 +242,11 @@ def _equal_stages(user: UserModel) -> list[Violation]:
 
 def _tensor(output: Any) -> Tensor:
     """A tensor, or the logits of an output object (transformers)."""
-    found: Tensor = output if isinstance(output, Tensor) else output.logits
+    found = output if isinstance(output, Tensor) else getattr(output, "logits", None)
+    if not isinstance(found, Tensor):
+        raise BadInput(
+            f"the factory's model gave {type(output).__name__}; return a tensor, or an object with `logits`"
+        )
     return found
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cost_models.fine_tuning import without_adapters
 from cost_models.specs.job import Optimizer
-from planner.executor.adapters.attach import attach
+from planner.executor.adapters.attach import adapters_of, attach
 from planner.executor.data import Batch, Sampler, open_source
 from planner.executor.data_parallel.records import describe
 from planner.executor.model.build import build_chunk, whole
@@ -27,7 +27,7 @@ from planner.executor.optimizers.settings import OptimizerSettings
 from planner.executor.optimizers.target import MatrixFunction, Target
 from planner.executor.positions import token_parts
 from planner.executor.request import RunOrder
-from planner.executor.step import adapters_of, balance_of
+from planner.executor.step import balance_of
 
 SEEDS: Final = 8
 """Seeds that are tried until no token's choice of experts is close to another one."""

@@ -18,6 +18,7 @@ from planner.executor.refuse import check_run, has_torch
 from planner.executor.report import RunReport, step_of_event
 from planner.executor.request import RunOptions, RunOrder, order_of_plan
 from planner.executor.verification import COMPARABLE, Verification, verification_of_event
+from planner.executor.versions import check_torch
 from planner.executor.weights.checks import check_weights
 from planner.plan_file import PlanFile
 
@@ -67,6 +68,7 @@ def _launch(order: RunOrder, on_event: OnEvent | None, start: Start | None) -> S
     """All events of the run."""
     begin = start or _start_here
     if start is None:
+        check_torch()
         check_run(order)
         check_checkpoints(order)
         check_weights(order)

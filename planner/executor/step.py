@@ -13,11 +13,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from cost_models.errors import BadInput
 from cost_models.fine_tuning import without_adapters
 from cost_models.schedule.placement import stage_of
 from cost_models.specs.strategy import Strategy
-from planner.executor.adapters.attach import attach
-from planner.executor.adapters.pairs import AdapterOptions
+from planner.executor.adapters.attach import adapters_of, attach
 from planner.executor.data import Batch, Sampler, Source, open_source
 from planner.executor.data_parallel.base import DataParallel, DataParallelSettings
 from planner.executor.data_parallel.wrap import wrap
@@ -129,7 +129,12 @@ class Trainer:
 
     def _scaled(self, valid: int) -> Callable[[Tensor, Tensor], Tensor]:
         def loss(output: Tensor, targets: Tensor) -> Tensor:
-            return self._loss(output, targets) / valid
+            total = self._loss(output, targets)
+            if not total.requires_grad:
+                raise BadInput(
+                    "the loss depends on no parameter that is trained; give a model whose output is not detached"
+                )
+            return total / valid
 
         return loss
 
@@ -239,13 +244,6 @@ def values_of(order: RunOrder) -> str:
     if not has_weights(order.options.weights):
         return DRAWN
     return PROMISED if order.strategy.zero >= 2 and order.strategy.offload == "none" else GIVEN
-
-
-def adapters_of(order: RunOrder) -> AdapterOptions:
-    """How the job's adapters are made; those of a comparison begin with both matrices drawn."""
-    trainable = order.situation.job.trainable
-    scale = order.options.lora_scale(trainable.rank)
-    return AdapterOptions(trainable.targets, scale, zero=order.options.lora_init == "zero")
 
 
 def _context_parallel(strategy: Strategy, meshes: Meshes) -> ContextParallel:

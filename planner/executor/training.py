@@ -47,7 +47,7 @@ class Training:
             except DataExhausted:
                 self._keep_what_there_is(step - 1, done, position)
                 raise
-            except Exception:
+            except (Exception, SystemExit):  # the latter by the model's or the data's own code
                 if self.keeper is not None:
                     self.keeper.wait_a_moment()
                 raise

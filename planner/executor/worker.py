@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from planner.executor.progress import Progress
 
+USAGE: Final = (
+    "a worker is one rank of a run: start all of them with the run.sh beside the order, or with torchrun -m "
+    "planner.executor.worker ORDER.json RUN_DIR"
+)
 LAUNCHER_PID: Final = "PLANNER_LAUNCHER_PID"
 REQUEUES: Final = "PLANNER_REQUEUES"
 """How often a launcher beyond this machine has started the whole job anew."""
@@ -29,6 +33,9 @@ def die_with_launcher() -> None:
 
 def main(arguments: list[str]) -> None:
     """Run this rank to its end; an exception is left in the elastic agent's error file."""
+    if len(arguments) != 2 or "RANK" not in os.environ:
+        sys.stderr.write(f"{USAGE}\n")
+        sys.exit(2)
     from torch.distributed.elastic.multiprocessing.errors import record
 
     order_path, run_dir = (Path(argument) for argument in arguments)
@@ -76,10 +83,15 @@ def _train_or_verify(order_path: Path, run_dir: Path, progress: "Progress") -> N
     from planner.executor.session import train, verify
 
     order = read_order(order_path)
-    if order.options.verify:
-        verify(order, run_dir, progress)
-    else:
-        train(order, run_dir, progress)
+    run = verify if order.options.verify else train
+    try:
+        run(order, run_dir, progress)
+    except SystemExit as stop:
+        # The model's or the data's own code: it would look like a rank that ended well, or that said nothing.
+        raise RuntimeError(
+            f"the process was ended by sys.exit({stop.code!r}) in a function of the run; raise an exception that says "
+            "why instead"
+        ) from stop
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from planner.executor.model.operators.experts import GroupedLinearModule
 from planner.executor.model.operators.linear import LinearModule
 from planner.executor.model.options import BuildOptions
 from planner.executor.model.parameters import Maker
+from planner.executor.request import RunOrder
 
 ENDING = "_lora"
 """Of an adapter's name, after its linear's (cost_models.fine_tuning)."""
@@ -31,6 +32,13 @@ def attach(chunk: ChunkModule, model: ModelSpec, build: BuildOptions, options: A
                 _put(block.get_submodule(linear), operator, maker, options)
             elif operator.frozen:
                 block.get_submodule(operator.name).requires_grad_(False)
+
+
+def adapters_of(order: RunOrder) -> AdapterOptions:
+    """How the job's adapters are made; those of a comparison begin with both matrices drawn."""
+    trainable = order.situation.job.trainable
+    scale = order.options.lora_scale(trainable.rank)
+    return AdapterOptions(trainable.targets, scale, zero=order.options.lora_init == "zero")
 
 
 def _maker(build: BuildOptions, names: tuple[str, str], layer: Layer, tied: dict[str, nn.Parameter]) -> Maker:

@@ -13,11 +13,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from cost_models.errors import BadInput
+from planner.executor.adapters.attach import adapters_of
 from planner.executor.adapters.names import Entry, entries_of
 from planner.executor.checkpoint.pieces import boxes_of_held
 from planner.executor.failures import WeightsFailed
 from planner.executor.request import RunOrder
-from planner.executor.step import Trainer, adapters_of
+from planner.executor.step import Trainer
 
 TENSORS_FILE: Final = "adapter_model.safetensors"
 CONFIG_FILE: Final = "adapter_config.json"

@@ -126,3 +126,26 @@ def frozen() -> dict[str, Any]:
         "stages": STAGES,
         "tp_plan": {"layers.*.up": "colwise", "layers.*.down": "rowwise"},
     }
+
+
+def untrained() -> nn.Module:
+    """Nothing is trained."""
+    return Model().requires_grad_(False)
+
+
+def lazy() -> nn.Module:
+    """Shapes are not known before the first call."""
+    return nn.Sequential(nn.Embedding(ROWS, WIDTH), nn.LazyLinear(ROWS))
+
+
+class Detached(Model):
+    """A model that cuts its output off."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Logits without a graph."""
+        return super().forward(ids).detach()
+
+
+def detached() -> nn.Module:
+    """Its loss depends on nothing."""
+    return Detached()

@@ -50,6 +50,14 @@ def kills_twice() -> Iterator[list[int]]:
         yield sample
 
 
+def leaves() -> Iterator[list[int]]:
+    """The function ends the process, as if all were well."""
+    for step, sample in _samples():
+        if step > LAST_GOOD_STEP:
+            raise SystemExit(0)
+        yield sample
+
+
 def quiet() -> Iterator[list[int]]:
     """The same samples without a fault."""
     for _, sample in _samples():

@@ -9,13 +9,16 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 
 from cost_models.errors import BadInput
-from planner.executor.factory import build_factory_chunk, factory_violations, load_factory
+from planner.executor.factory import UserLoss, build_factory_chunk, factory_violations, load_factory
 from planner.executor.model.options import BuildOptions
 from planner.executor.model.tensor_parallel import TensorParallel
+from planner.executor.request import order_of_document
 from planner.executor.step import Trainer
 from tests.planner.executor.orders import LLAMA, tiny_order
+from tests.planner.executor.ranks import run_ranks
 
 HERE = "tests.planner.executor.factories"
+SMALL = {**LLAMA, "vocab_size": 32}
 IDS = torch.arange(16).view(2, 8)
 
 
@@ -57,6 +60,8 @@ def test_a_tie_over_two_stages_is_marked_on_both() -> None:
 @pytest.mark.parametrize(
     ("name", "strategy", "devices", "rule"),
     [
+        ("untrained", "", 1, "factory_frozen"),
+        ("lazy", "", 1, "factory_lazy"),
         ("plain", "pp=2", 2, "factory_stages"),
         ("plain", "tp=2,sp=false", 2, "factory_tp"),
         ("plain", "recompute=full", 1, "factory_recompute"),
@@ -137,3 +142,40 @@ def test_a_pipeline_of_its_stages_trains_as_one_process(run_ranks: Callable[...,
     assert run_ranks(_losses, 2, "pp=2", "tied")[0] == pytest.approx(expected, rel=1e-5)
     assert run_ranks(_losses, 2, "dp=2,zero=3", "tied")[0] == pytest.approx(expected, rel=1e-5)
     assert expected[2] < expected[0]
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        (None, "gave NoneType; return a tensor, or an object with `logits`"),
+        ((torch.zeros(1),), "gave tuple; return a tensor"),
+    ],
+)
+def test_what_is_no_tensor_is_said_by_its_type(output: object, message: str) -> None:
+    chunk = build_factory_chunk(f"{HERE}:plain", 0, 1, BuildOptions())
+    chunk.model.forward = lambda x: output  # type: ignore[method-assign, assignment]
+    with pytest.raises(BadInput, match=message):
+        chunk(IDS)
+
+
+def test_logits_that_do_not_fit_the_targets_are_refused() -> None:
+    loss = UserLoss()
+    with pytest.raises(BadInput, match=r"logits of 5 classes, and targets go up to 7"):
+        loss.total(torch.zeros(2, 8, 5), IDS[:, :8] % 8)
+    with pytest.raises(BadInput, match=r"gave \(2, 5\) for targets \(2, 8\)"):
+        loss.total(torch.zeros(2, 5), IDS)
+
+
+def test_a_loss_that_nothing_trained_enters_is_refused() -> None:
+    order = tiny_order(config=SMALL, factory=f"{HERE}:detached", steps=1)
+    found = run_ranks(train_once, 1, order.to_json())
+    assert "depends on no parameter that is trained" in found[0]
+
+
+def train_once(rank: int, world: int, document: dict[str, Any]) -> str:
+    """What a step says."""
+    try:
+        Trainer(order_of_document(document), torch.device("cpu")).train_step()
+    except BadInput as error:
+        return str(error)
+    return ""

@@ -123,3 +123,9 @@ def test_running_out_of_memory_says_what_to_change(tmp_path: Path) -> None:
     assert "predicted were" in str(found)
     assert "change to " in str(found)
     assert last_step(tmp_path) == 4
+
+
+def test_a_function_that_ends_the_process_is_named(tmp_path: Path) -> None:
+    found = failure(tmp_path, data=f"{FAULTS}:leaves")
+    assert "ended by sys.exit(0) in a function of the run" in str(found)
+    assert last_step(tmp_path) == 4

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from cost_models.errors import BadInput
-from planner.executor.adapters.attach import attach
+from planner.executor.adapters.attach import adapters_of, attach
 from planner.executor.adapters.files import (
     CONFIG_FILE,
     TENSORS_FILE,
@@ -21,7 +21,7 @@ from planner.executor.adapters.files import (
     write_adapters,
 )
 from planner.executor.model.options import BuildOptions
-from planner.executor.step import Trainer, adapters_of
+from planner.executor.step import Trainer
 from tests.planner.executor.model.library import chunk_of, library_model
 from tests.planner.executor.orders import LLAMA, MIXTRAL, tiny_order
 from tests.planner.executor.ranks import run_ranks

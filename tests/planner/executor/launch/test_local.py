@@ -3,6 +3,8 @@
 import gc
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,15 @@ def test_no_process_outlives_its_launcher(tmp_path: Path, how: str) -> None:
     finally:
         for process in processes_of(tmp_path):
             os.kill(process, signal.SIGKILL)
+
+
+def test_a_worker_that_nobody_started_says_how() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "planner.executor.worker", "order.json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("a worker is one rank of a run: start all of them with the run.sh")

@@ -2,6 +2,7 @@
 
 import json
 import resource
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,3 +101,27 @@ def write_without_room(rank: int, world: int, work: Work, room: int) -> tuple[st
     except WeightsFailed as failure:
         return failure.kind, str(failure)
     return "", ""
+
+
+def most_held(rank: int, world: int, folder: Path, strategy: str) -> int:
+    """Most anonymous memory of this process, in bytes, beyond what it had, while the model is built and filled."""
+    config = json.loads((folder / "config.json").read_text())
+    order = tiny_order(strategy, devices=world, engine="fsdp2", config=config, weights=str(folder))
+    before, most, is_over = _anonymous_bytes(), [0], threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(0.002):
+            most[0] = max(most[0], _anonymous_bytes())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    load_weights(order, Trainer(order, torch.device("cpu")))
+    is_over.set()
+    watcher.join()
+    return most[0] - before
+
+
+def _anonymous_bytes() -> int:
+    """Resident bytes of no file (proc_pid_status)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith("RssAnon")).split()[1])
