@@ -21,14 +21,7 @@ from planner.search.mesh_bounds import frequent_blocks, mesh_sums, step_bounds
 from planner.search.mesh_table import all_recomputed
 from planner.search.next_best import MORE_PLANS_WALKED, NextBest
 from planner.search.opening import open_mesh
-from planner.search.picks import (
-    beside,
-    beside_scopes,
-    first_of_each,
-    own_states,
-    plain_kinds,
-    plain_states,
-)
+from planner.search.picks import beside, beside_scopes, first_of_each, own_states, plain_kinds, plain_states
 from planner.search.pipe_bounds import Cut, Few
 from planner.search.search_state import Found, RecomputeRule, SearchLimits, SearchState
 from planner.search.walk import PRICED_TOGETHER, Walk
@@ -76,8 +69,11 @@ class SpaceSearch(NextBest):
             self._more_plans(walked for block in behind for walked in block)
         return self.state
 
-    def run_families(self, families: Families) -> SearchState:
-        """The same for families, of which only the meshes that could win are ever listed."""
+    def run_families(self, families: Families, *, only_best: bool = False) -> SearchState:
+        """The same for families, of which only meshes that could win are listed.
+
+        `only_best`: nothing is looked for behind a plan known before.
+        """
         self._total = families.size
         frontier = self._frontier(families)
         pricer = BundlePricer(self._pricer, families, frontier.work, self._recompute.apply)
@@ -87,6 +83,8 @@ class SpaceSearch(NextBest):
         self._put_cut_away(cut)
         self._open_bundles(self._expand(frontier, pricer, nodes), pricer)
         self._settle()
+        if only_best and not self.state.found:
+            return self.state
         self._open_beside(pricer)
         if self.state.best is not None and self._limits.wanted:
             self._next_best(frontier, pricer)

@@ -25,14 +25,14 @@ any one rank spends on a block in each chunk and on its sends, some of which cro
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from cost_models.chunk import Array, Index
 from cost_models.communication import Network
-from cost_models.mesh import SCHEDULES, MeshBatch
+from cost_models.mesh import SCHEDULES, Int, MeshBatch
 from cost_models.mesh_costs import fixed_seconds
 from cost_models.overlap import expected_maximum_factor
 from cost_models.schedule.names import ScheduleName
@@ -64,6 +64,26 @@ class Frame:
     uniform: bool
     """Whether the engine takes one number of fully recomputed blocks for all stages."""
 
+    def take(self, index: Int) -> "Frame":
+        """The frame of chosen meshes."""
+        return replace(self, sums=tuple(pool.take(index) for pool in self.sums))
+
+
+def quick_bounds(frame: Frame, meshes: MeshBatch, global_batch: int) -> Array:
+    """A bound of every mesh's step from the second line above with flat weights alone, seconds: no memory, no sends.
+
+    With w_k = 1 / (seconds of a frequent block on pool k) for its p_k ranks, T >= m (sum of rows where w is least) /
+    sum_k p_k w_k.
+    """
+    kind = int(np.argmax(frame.counts))
+    weight = np.stack([1.0 / np.maximum(pool.kinds_s[kind], 1e-30) for pool in frame.sums])
+    ranks = np.stack([pool.devices // meshes.ranks_per_stage for pool in meshes.key.pools])
+    rows = np.stack([pool.kinds_s for pool in frame.sums]) * weight[:, None]
+    work = frame.counts @ rows.min(axis=0)
+    work = work + weight[0] * frame.sums[0].embedding_s + weight[-1] * frame.sums[-1].head_s
+    busy = meshes.micro_batches(global_batch) * work / (ranks * weight).sum(axis=0)
+    return _whole(frame, meshes, busy * (1.0 - 1e-12))
+
 
 def mixed_bounds(frame: Frame, meshes: MeshBatch, global_batch: int, late: Callable[[], bool]) -> Array:
     """Lower bound of every mesh's step, seconds; infinite where nothing fits."""
@@ -80,11 +100,16 @@ def mixed_bounds(frame: Frame, meshes: MeshBatch, global_batch: int, late: Calla
         schedule, vpp, m, *of_pools = point
         line = Line(SCHEDULES[schedule], vpp, m, tuple(of_pools))
         pipeline[here] = _pipeline_bound(sums, frame, line)
+    return _whole(frame, meshes, pipeline)
+
+
+def _whole(frame: Frame, meshes: MeshBatch, pipeline_s: Array) -> Array:
+    """The step of a pipeline's seconds, with its tail and what every step takes."""
     tail = np.min([pool.tails_s for pool in frame.sums], axis=0)
     counts = np.concatenate((frame.counts, [1.0, 1.0]))
     tail_s = counts @ tail / meshes.pp
     factor = float(expected_maximum_factor(frame.whole.num_devices, frame.whole.noise))
-    bound: Array = (pipeline + tail_s + fixed_seconds(meshes, frame.whole)) * factor
+    bound: Array = (pipeline_s + tail_s + fixed_seconds(meshes, frame.whole)) * factor
     return bound
 
 

@@ -18,7 +18,7 @@ from planner.answers import Progress
 from planner.candidates import Candidates, enumerate_candidates, strategy_of
 from planner.pools import Pools
 from planner.restrictions import Restrictions
-from planner.search.mixed.bounds import Frame, Recomputes, mixed_bounds
+from planner.search.mixed.bounds import Frame, Recomputes, mixed_bounds, quick_bounds
 from planner.search.mixed.opening import open_mixed
 from planner.search.mixed.placements import Placement
 from planner.search.mixed.pool_sums import block_counts, pool_sums
@@ -52,10 +52,19 @@ class MixedOutcome:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Meshes of one placement and recompute base with their bounds."""
+    """Meshes of one placement and recompute base with their bounds, quick ones at first."""
 
     meshes: MeshBatch
+    frame: Frame
     bound_s: Array
+
+    def sharpened(self, global_batch: int, cutoff_s: float, late: Callable[[], bool]) -> "_Batch":
+        """The same with the bounds of all meshes below the cut-off made sharper."""
+        below = np.flatnonzero(self.bound_s < cutoff_s)
+        sharp_s = mixed_bounds(self.frame.take(below), self.meshes.take(below), global_batch, late)
+        bound_s = self.bound_s.copy()
+        bound_s[below] = np.maximum(bound_s[below], sharp_s)
+        return replace(self, bound_s=bound_s)
 
 
 class MixedSearch:
@@ -81,7 +90,7 @@ class MixedSearch:
         """Search until the gap is closed or time is up."""
         wanted = self._placements()
         batches = [batch for place in wanted if len(place.pools) > 1 for batch in self._batches(place)]
-        self._dive(batches)
+        batches = self._dive(batches)
         for place in sorted(wanted, key=lambda one: len(one.names)):  # one group alone is searched fastest
             if len(place.pools) == 1:
                 self._one_pool(place)
@@ -96,8 +105,9 @@ class MixedSearch:
         least = np.inf
         for place in self._placements():
             if len(place.pools) > 1:
-                bounds = [float(batch.bound_s.min(initial=np.inf)) for batch in self._batches(place)]
-                least = min([least, *bounds])
+                for batch in self._batches(place):
+                    sharp = batch.sharpened(self._global_batch, least, self._late)
+                    least = min(least, float(sharp.bound_s.min(initial=np.inf)))
             else:
                 search, candidates = self._searcher(place)
                 least = min(least, search.least_of_families_s(candidates.families))
@@ -115,7 +125,8 @@ class MixedSearch:
         """Search a placement on one pool with the incumbent of all others."""
         search, candidates = self._searcher(place)
         search.state.best = self.state.best
-        found = search.run_families(candidates.families)
+        enough = len(self.state.distinct()) > self._limits.wanted
+        found = search.run_families(candidates.families, only_best=enough)
         text = place.pools[0].text
         for one in found.found:
             strategy = replace(one.strategy, stage_groups=(text,) * one.strategy.pp)
@@ -139,20 +150,27 @@ class MixedSearch:
         if restrictions is None:
             return []
         candidates = self._candidates(place, restrictions)
-        return [
-            _Batch(meshes, self._bounds(meshes))
+        listed = (
+            replace(batch, key=replace(batch.key, pools=place.pools))
             for batch in candidates.batches
             if batch.size
-            for meshes in [replace(batch, key=replace(batch.key, pools=place.pools))]
+        )
+        framed = ((meshes, self._frame(meshes)) for meshes in listed)
+        return [
+            _Batch(meshes, frame, quick_bounds(frame, meshes, self._global_batch)) for meshes, frame in framed
         ]
 
-    def _bounds(self, meshes: MeshBatch) -> Array:
+    @property
+    def _global_batch(self) -> int:
+        return self._pools.situation.job.global_batch
+
+    def _frame(self, meshes: MeshBatch) -> Frame:
         rule, names = self._recompute, [pool.groups for pool in meshes.key.pools]
         pricers, between = [self._pools.pricer(own) for own in names], self._pools.between
         recomputes = Recomputes(rule.free_with(meshes.key.scopes), rule.everywhere)
         situation = self._pools.situation
         links = [between(own, other) for own, other in zip(names, [*names[1:], names[0]], strict=True)]
-        frame = Frame(
+        return Frame(
             tuple(
                 pool_sums(pricer, meshes, (recomputes.free, recomputes.everywhere), (after, before))
                 for pricer, after, before in zip(pricers, links, [links[-1], *links[:-1]], strict=True)
@@ -162,17 +180,19 @@ class MixedSearch:
             recomputes,
             situation.engine.space(situation.model, situation.job).uniform_full,
         )
-        return mixed_bounds(frame, meshes, situation.job.global_batch, self._late)
 
-    def _dive(self, batches: list[_Batch]) -> None:
-        """A good step early: the lowest meshes of every placement are opened, and not counted yet."""
+    def _dive(self, batches: list[_Batch]) -> list[_Batch]:
+        """Sharper bounds batch by batch; the lowest meshes of each are opened for a good step, and not counted yet."""
+        sharp: list[_Batch] = []
         for batch in batches:
-            order = np.argsort(batch.bound_s, kind="stable")[:DIVED]
-            meshes = batch.meshes.take(order[batch.bound_s[order] < self._cutoff()])
+            sharp.append(batch.sharpened(self._global_batch, self._cutoff(), self._late))
+            lowest = np.argsort(sharp[-1].bound_s, kind="stable")[:DIVED]
+            meshes = batch.meshes.take(lowest[sharp[-1].bound_s[lowest] < self._cutoff()])
             costs_of = self._pools.costs_of(meshes) if meshes.size else None
             for row in range(meshes.size):
                 if costs_of is not None and not self._late():
                     self._open(meshes, row, costs_of(row))
+        return sharp
 
     def _walk(self, batches: list[_Batch]) -> None:
         """Open meshes in the order of their bounds until none can beat the best by more than the gap."""

@@ -73,7 +73,9 @@ def test_no_fitting_strategy_beats_the_bound_of_its_mesh(model, groups, outer, e
     search = MixedSearch(context.pools, restrictions, *parts, lambda progress: None)
     fitting = 0
     for place in search._placements():
-        for batch in search._batches(place) if len(place.pools) > 1 else ():
+        for quick in search._batches(place) if len(place.pools) > 1 else ():
+            batch = quick.sharpened(of.job.global_batch, np.inf, lambda: False)
+            assert (batch.bound_s >= quick.bound_s).all()
             chosen = np.asarray(sorted(rng.sample(range(batch.meshes.size), min(8, batch.meshes.size))))
             few = batch.meshes.take(chosen)
             costs_of = context.costs_of(few)
