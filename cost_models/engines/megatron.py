@@ -26,6 +26,7 @@ from cost_models.engines.megatron_rules import (
     offloads_without_recompute,
     plain_sends,
     shards_precision_aware,
+    whole_encoder_decoder,
 )
 from cost_models.engines.megatron_states import (
     NARROW_WEIGHT_BYTES,
@@ -278,7 +279,7 @@ class Megatron(Engine):
             ),
         )
         aware = shards_precision_aware(is_precision_aware(self.settings))
-        rules = (*rules, offloads_without_recompute(), aware)
+        rules = (*rules, offloads_without_recompute(), aware, whole_encoder_decoder())
         if self.settings.ep_overlap:
             rules = (*rules, _overlapped_experts())
         if not self.settings.overlap_p2p:

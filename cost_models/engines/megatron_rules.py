@@ -58,6 +58,19 @@ def plain_sends() -> Rule:
     )
 
 
+def whole_encoder_decoder() -> Rule:
+    """A pipeline of an encoder and a decoder has one chunk a rank."""
+    return fixed(
+        "megatron_encoder_decoder",
+        "megatron/core/pipeline_parallel/schedules.py: no interleaving with an encoder and decoder model",
+        lambda facts, meshes: (
+            (meshes.vpp > 1) & any(s.length == "decoder_seq_len" for s in facts.model.stacks)
+        ),
+        "vpp {vpp} for a model of an encoder and a decoder",
+        ("vpp 1",),
+    )
+
+
 def shards_precision_aware(asked: bool) -> Rule:
     """The precision-aware optimizer, which narrow states and offloaded ones need, is the distributed one's."""
     return fixed(

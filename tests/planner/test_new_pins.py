@@ -8,7 +8,6 @@ from planner.request import SearchRequest
 from planner.restrictions import read_restrictions
 from planner.search_request import check_search
 
-
 STATES = ["none", "optimizer", "parameters"]
 
 
