@@ -1,6 +1,7 @@
-"""Whether the torch that is installed can run plans. Needs none."""
+"""Whether the torch that is installed can run plans."""
 
 import re
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
@@ -11,7 +12,7 @@ LEAST_TORCH: Final = (2, 10)
 
 
 def check_torch() -> None:
-    """Raise BadInput where torch is missing or too old to run a plan here."""
+    """Raise BadInput where torch is missing, too old to run a plan here, or broken."""
     least = ".".join(map(str, LEAST_TORCH))
     wanted = f"install parallelism-planner[torch] (torch {least} or newer)"
     try:
@@ -23,3 +24,10 @@ def check_torch() -> None:
         raise BadInput(
             f"torch {found[:40]} is installed, and running a plan needs {least} or newer; {wanted}"
         )
+    try:
+        import_module("torch")
+    except (ImportError, OSError) as error:  # a library that it is linked with may be missing
+        what = " ".join(str(error).split())[:200]
+        raise BadInput(
+            f"torch {found[:40]} is installed and cannot be imported ({what}); {wanted} anew"
+        ) from None

@@ -30,6 +30,15 @@ def test_an_old_torch_is_named(found: str, monkeypatch: pytest.MonkeyPatch) -> N
         check_torch()
 
 
+def test_a_broken_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(name: str) -> None:
+        raise OSError("libcudart.so.12: cannot open shared object file")
+
+    monkeypatch.setattr(versions, "import_module", broken)
+    with pytest.raises(BadInput, match=r"cannot be imported \(libcudart.so.12: cannot open"):
+        check_torch()
+
+
 def test_a_missing_torch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
