@@ -1,11 +1,13 @@
-"""Where the elements of a box of one of the executor's parameters lie in the tensors of safetensors files."""
+"""Where the elements of a box of one of the executor's parameters lie in the tensors of files. Needs no torch."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from planner.executor.weights.layouts import EXPERT, Layout
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Box = tuple[slice, ...]
 """One slice a dimension, with its start and stop."""
@@ -21,12 +23,12 @@ class Cut:
     part: Box
     turned: bool = False
 
-    def to_part(self, stored: Tensor) -> Tensor:
+    def to_part(self, stored: "Tensor") -> "Tensor":
         """The stored box as it stands in the asked one."""
         sizes = [each.stop - each.start for each in self.part]
         return (stored.transpose(-1, -2) if self.turned else stored).reshape(sizes)
 
-    def to_stored(self, part: Tensor) -> Tensor:
+    def to_stored(self, part: "Tensor") -> "Tensor":
         """What `to_part` was made from."""
         sizes = [len(range(each.start, each.stop, each.step or 1)) for each in self.stored]
         if not self.turned:
