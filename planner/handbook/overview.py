@@ -116,7 +116,7 @@ def every_way() -> str:
     for split in SPLITS:
         rows.append([split.title, f"`{split.words}`", *_held(split.case, split.words)])
     rows.append(["experts (Mixtral 8x7B)", "`ep=8`", *_held(EIGHT_EXPERTS, "ep=8")])
-    head = ["way", "strategy", "states, GiB", "activations, GiB", "peak, GiB", "fits 80 GB", "step", "MFU"]
+    head = ["way", "strategy", "states", "activations", "peak", "fits", "step", "MFU"]
     return markdown_table(head, rows)
 
 

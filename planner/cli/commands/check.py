@@ -100,7 +100,9 @@ def _checked(
     from planner.gate import NamedCheck, baseline_of
 
     before, notes = baseline_of(baseline, subject)
-    return NamedCheck(subject, check(ask.situation, ask.strategy, _limits(given, {}), before), notes=notes)
+    return NamedCheck(
+        subject, check(ask.situation, ask.strategy, _limits(given, {}), before), notes=(*notes, *ask.notes())
+    )
 
 
 def _remotely(

@@ -1,5 +1,7 @@
 """A planned run -> overrides of a Megatron-Bridge recipe, or a Python script of a NeMo 2 recipe."""
 
+from typing import Final
+
 from cost_models.engines.options import MegatronOptions
 from cost_models.errors import BadInput
 from cost_models.specs.job import Precision
@@ -18,6 +20,9 @@ BRIDGE_VERSION = "0.6"
 NEMO_VERSION = "2.5"
 ELSEWHERE = ("max-position-embeddings", "bf16", "fp16", "fp8-format", "fp8-recipe", "ckpt-format")
 """Arguments that a recipe says in other words: by its model, by a named precision."""
+
+REMEDIES: Final = {"use-tp-pp-dp-mapping": "plan again with --pin order=tp-cp-ep-dp-pp"}
+"""What to do about a flag that follows from a knob of the plan."""
 
 
 def write_bridge(run: PlannedRun) -> Export:
@@ -94,9 +99,8 @@ def fields_of(run: PlannedRun, framework: str) -> dict[str, Value]:
         if name in ELSEWHERE:
             continue
         if name not in PLACES:
-            raise BadInput(
-                f"--{name} {value:.60} has no field in a {framework} recipe; leave it out of the plan"
-            )
+            remedy = REMEDIES.get(name, "leave it out of the plan")
+            raise BadInput(f"--{name} {value:.60} has no field in a {framework} recipe; {remedy}")
         place = PLACES[name]
         for field in place.bridge if framework == "bridge" else place.nemo:
             found[field] = value.split() if place.kind == "words" else _flipped(value, place)
