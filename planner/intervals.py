@@ -1,9 +1,10 @@
 """How far off a step time may be: a 90 % interval, and draws whose errors layouts of one situation share.
 
-Two layouts of one model on one cluster err together: what the device or the software does better than assumed, it does
-in both. So a draw of log(measured / predicted) has a part common to all layouts, a part of each kind of communication
-weighed by what of it shows, and a part of the layout's own. Sizes are fitted to the errors of published runs
-(profiles/calibration/uncertainty.toml, docs/accuracy.md).
+How far depends on what fitted runs say of the same kind of model, device and software: narrow near them, wide where a
+constant had to be taken from others. Two layouts of one model on one cluster err together: what the device or the
+software does better than assumed, it does in both. So a draw of log(measured / predicted) has a part common to all
+layouts, a part of each kind of communication weighed by what of it shows, and a part of the layout's own. Sizes are
+fitted to the errors of published runs (profiles/calibration/uncertainty.toml, docs/accuracy.md).
 """
 
 import math
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.roofline import Uncertainty, load_uncertainty
+from cost_models.specs.model import ModelSpec
 from planner.answers import BREAKDOWN_CAUSES, Prediction
 from planner.situation import Situation
 
@@ -44,24 +46,25 @@ class Spread:
 
 
 def spread_of(situation: Situation) -> Spread:
-    """The spread of a situation's predictions: its kind of model, its size, and whether its device and software were
-    among the fitted."""
+    """The spread of a situation's predictions: what fitted runs know of its kind of model, device and software, and its
+    size. A device with a profile of its own needs no constants."""
     found: Uncertainty = load_uncertainty()
-    kind = found.moe if situation.model.is_moe else found.dense
-    if situation.model.is_vision:
-        kind = found.vision
+    support = found.kinds[kind_of(situation.model)]
     cluster = situation.cluster
+    known = support.of(cluster.device, situation.generation.name)
+    if situation.efficiency.measured is not None:
+        known = support.noise
     doublings = max(math.log2(cluster.num_devices / cluster.groups[0].devices_per_node), 0.0)
-    own = found.own * kind
-    common = math.hypot(math.sqrt(max(kind**2 - own**2, 0.0)), found.doubling * doublings)
-    if situation.generation.name not in found.fitted_generations:
-        common = math.hypot(common, found.unseen_generation)
-    seen = (
-        cluster.device.architecture in found.fitted_architectures or situation.efficiency.measured is not None
-    )
-    if not seen:
-        common = math.hypot(common, found.unseen_device)
-    return Spread(common, own, found.communication)
+    own = min(found.own * support.noise, known)
+    common = math.hypot(math.sqrt(known**2 - own**2), found.doubling * doublings)
+    return Spread(common, own, support.communication)
+
+
+def kind_of(model: ModelSpec) -> str:
+    """dense, moe or vision: models whose steps are known equally well."""
+    if model.is_vision:
+        return "vision"
+    return "moe" if model.is_moe else "dense"
 
 
 def step_interval(

@@ -15,7 +15,13 @@ from cost_models.roofline.efficiency import Efficiency, load_efficiency
 from cost_models.roofline.measured import MeasuredKernels, measured_kernels
 from cost_models.specs.curves import CurveFigure
 from cost_models.specs.device import DeviceSpec
-from cost_models.specs.generations import DeviceFactors, GenerationsFile, UncertaintyFile
+from cost_models.specs.generations import (
+    OTHER,
+    DeviceFactors,
+    GenerationsFile,
+    SupportFigures,
+    UncertaintyFile,
+)
 
 AUTOMATIC: Final = "auto"
 
@@ -33,17 +39,31 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
-class Uncertainty:
-    """Standard deviations of log(measured / predicted): of a kind of model, of communication that shows, for every
-    doubling of the devices beyond a node, and of what no run has shown; `own` is the share of a layout alone."""
+class Support:
+    """How well the steps of one kind of model are known: standard deviations of log(measured / predicted).
 
-    dense: float
-    moe: float
-    vision: float
+    `noise` is what no constant explains, `communication` that of a second of communication that shows; `devices` has
+    noise and what is not known of the constants together, by device and by software generation.
+    """
+
+    noise: float
     communication: float
+    devices: Mapping[str, Mapping[str, float]]
+
+    def of(self, device: DeviceSpec, generation: str) -> float:
+        """Of steps on a device under a generation of software: of its own runs, of its architecture's, or of none."""
+        names = (device.name, device.architecture, OTHER)
+        row = next(self.devices[name] for name in names if name in self.devices)
+        return row.get(generation, row[OTHER])
+
+
+@dataclass(frozen=True, slots=True)
+class Uncertainty:
+    """How well steps are known by kind of model (dense, moe, vision), the standard deviation of the logarithm for every
+    doubling of the devices beyond a node, and the share of it that is a layout's own."""
+
+    kinds: Mapping[str, Support]
     doubling: float
-    unseen_generation: float
-    unseen_device: float
     own: float
     fitted_architectures: tuple[str, ...]
     fitted_generations: tuple[str, ...]
@@ -157,19 +177,26 @@ def _ratio(figure: CurveFigure | None, absent: float = 1.0) -> float:
 def load_uncertainty() -> Uncertainty:
     """The spread of predictions as calibrated."""
     path = profiles_root() / "calibration" / "uncertainty.toml"
-    file = _read_uncertainty(path, path.stat().st_mtime_ns)
+    return _uncertainty(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _uncertainty(path: Path, changed_ns: int) -> Uncertainty:
+    file = _read_uncertainty(path, changed_ns)
+    kinds = {"dense": file.dense, "moe": file.moe, "vision": file.vision}
+    columns = (*file.fitted_generations, OTHER)
     return Uncertainty(
-        dense=file.dense.value,
-        moe=file.moe.value,
-        vision=file.vision.value,
-        communication=file.communication.value,
+        kinds={name: _support(figures, columns) for name, figures in kinds.items()},
         doubling=file.doubling.value,
-        unseen_generation=file.unseen_generation.value,
-        unseen_device=file.unseen_device.value,
         own=file.own.value,
         fitted_architectures=tuple(file.fitted_architectures),
         fitted_generations=file.fitted_generations,
     )
+
+
+def _support(figures: SupportFigures, columns: tuple[str, ...]) -> Support:
+    rows = {name: dict(zip(columns, row, strict=True)) for name, row in figures.devices.items()}
+    return Support(figures.noise.value, figures.communication.value, rows)
 
 
 def _generations() -> GenerationsFile:

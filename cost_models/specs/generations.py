@@ -1,8 +1,8 @@
 """Files of profiles/calibration/: factors of devices and software generations, and how far off predictions are."""
 
-from typing import Literal
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cost_models.specs.base import Frozen
 from cost_models.specs.curves import CurveFigure
@@ -16,6 +16,10 @@ class ByteShift(Frozen):
     unit: Literal["bytes"]
     kind: FigureKind
     source: str = Field(min_length=1)
+
+
+OTHER: Final = "other"
+"""Devices of architectures that no run was fitted to."""
 
 
 class DeviceFactors(Frozen):
@@ -62,19 +66,40 @@ class GenerationsFile(Frozen):
     generations: dict[str, GenerationFigures]
 
 
+class SupportFigures(Frozen):
+    """How well the steps of one kind of model are known."""
+
+    noise: CurveFigure
+    """What no constant explains."""
+    communication: CurveFigure
+    """Of communication that shows, over its own seconds."""
+    devices: dict[str, tuple[Annotated[float, Field(gt=0.0)], ...]]
+    """Noise and what is not known of the constants together, by device (an architecture's name stands for its other
+    devices, `other` for all other architectures) and software generation, in the order of `fitted_generations`, the
+    last for those that were not fitted."""
+
+
 class UncertaintyFile(Frozen):
     """profiles/calibration/uncertainty.toml: standard deviations of log(measured / predicted)."""
 
-    dense: CurveFigure
-    moe: CurveFigure
-    vision: CurveFigure
-    communication: CurveFigure
-    """Of communication that shows, over its own seconds."""
+    dense: SupportFigures
+    moe: SupportFigures
+    vision: SupportFigures
     doubling: CurveFigure
     """For every doubling of the devices beyond one node."""
-    unseen_generation: CurveFigure
-    unseen_device: CurveFigure
     own: CurveFigure
     """Share of the spread that is a layout's own, not its situation's."""
     fitted_architectures: tuple[Architecture, ...]
     fitted_generations: tuple[str, ...]
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        """Every device has a figure for every generation, and one for the others."""
+        columns = len(self.fitted_generations) + 1
+        for kind in (self.dense, self.moe, self.vision):
+            if OTHER not in kind.devices:
+                raise ValueError(f"devices lacks the row {OTHER}; add one of {columns} figures")
+            for name, row in kind.devices.items():
+                if len(row) != columns:
+                    raise ValueError(f"devices.{name} has {len(row)} figures; give {columns}")
+        return self

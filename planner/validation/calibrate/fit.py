@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from planner.intervals import shares
 from planner.validation.calibrate.parameters import Parameter, depends, efficiency_under, parameters_of
-from planner.validation.calibrate.solve import robust_solve
+from planner.validation.calibrate.solve import Vector, deviation, precision_root, pull_of, robust_solve
 from planner.validation.mapping import Case
 from planner.validation.predict import Outcome, predict_case
 
@@ -35,6 +35,8 @@ Values = dict[Parameter, float]
 class Left:
     """log(predicted / measured) of a row in sample, with its source left out, and (mixtures) with the row left out.
 
+    `without` is the last of these, for other rows as the linear fit says. `near` and `far` are the standard deviations
+    of a prediction that the constants leave, fitted to all rows and without the row's source; `slopes` its derivatives.
     `alone` says that no other source knows the row's architecture; `communication` is the share of the predicted step
     that shows of communication (root of the sum of the kinds' squares), `doublings` how often the devices of one node
     were doubled.
@@ -47,14 +49,21 @@ class Left:
     alone: bool
     communication: float
     doublings: float
+    without: float = 0.0
+    near: float = 0.0
+    far: float = 0.0
+    slopes: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Fitted constants in the order of their names, and every fitted row's errors."""
+    """Fitted constants in the order of their names, every fitted row's errors, and how well the constants are known:
+    the lower factor of their precision. `others` are rows whose knobs are stated that nothing was fitted to."""
 
     values: tuple[tuple[Parameter, float], ...]
     rows: tuple[Left, ...]
+    root: tuple[tuple[float, ...], ...] = ()
+    others: tuple[Left, ...] = ()
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -71,7 +80,27 @@ def calibrate(outcomes: Sequence[Outcome]) -> Calibration:
     """Fit to the rows that may be fitted to; the same rows give the same constants."""
     cases = [o.case for o in outcomes if o.case and o.step_error is not None and usable(o.case)]
     cases.sort(key=lambda case: case.run.id)
-    return _calibrated(cases) if cases else Calibration((), ())
+    if not cases:
+        return Calibration((), ())
+    found = _calibrated(cases)
+    fitted = {case.run.id for case in cases}
+    others = [
+        o.case
+        for o in outcomes
+        if o.case and o.step_error is not None and not o.assumed and o.run.id not in fitted
+    ]
+    values = dict(found.values)
+    return replace(found, others=tuple(_unfitted(case, values) for case in sorted(others, key=_name)))
+
+
+def _unfitted(case: Case, values: Values) -> Left:
+    """A row that was not fitted to: every error of it is of a row left out."""
+    error = log_error(case, values)
+    return Left(case, error, error, None, False, *_reach(case, values), without=error)
+
+
+def _name(case: Case) -> str:
+    return case.run.id
 
 
 def log_error(case: Case, values: Mapping[Parameter, float]) -> float:
@@ -95,19 +124,30 @@ def _calibrated(cases: list[Case]) -> Calibration:
         return _named(parameters, robust_solve(*chosen, start))
 
     final = _named(parameters, x)
-    by_source = {
-        source: refitted([i for i in every if cases[i].run.source != source])
-        for source in sorted({case.run.source for case in cases})
-    }
+    sources = sorted({case.run.source for case in cases})
+    others = {source: [i for i in every if cases[i].run.source != source] for source in sources}
+    by_source = {source: refitted(others[source]) for source in sources}
+    pulls = [pull_of(slopes[i], errors[i], weights[i], x, start) for i in every]
+
+    def root(kept: Sequence[int]) -> list[Vector]:
+        return precision_root([slopes[i] for i in kept], [pulls[i] for i in kept], len(parameters))
+
+    whole, without_source = root(every), {source: root(others[source]) for source in sources}
     rows = []
     for index, case in enumerate(cases):
-        without = None
+        inside, near = log_error(case, final), deviation(whole, slopes[index])
+        by_row = None
         if _is_left_out(case, cases):
-            without = log_error(case, refitted([i for i in every if i != index]))
+            by_row = log_error(case, refitted([i for i in every if i != index]))
         alone = {c.run.source for c in cases if c.architecture == case.architecture} == {case.run.source}
-        outside = log_error(case, by_source[case.run.source])
-        rows.append(Left(case, log_error(case, final), outside, without, alone, *_reach(case, final)))
-    return Calibration(tuple(final.items()), tuple(rows))
+        left = Left(
+            case, inside, log_error(case, by_source[case.run.source]), by_row, alone, *_reach(case, final)
+        )
+        # what a linear fit would say of a row that it had not seen
+        without = inside / (1.0 - pulls[index] * near**2) if by_row is None else by_row
+        far = deviation(without_source[case.run.source], slopes[index])
+        rows.append(replace(left, without=without, near=near, far=far, slopes=tuple(slopes[index])))
+    return Calibration(tuple(final.items()), tuple(rows), tuple(map(tuple, whole)))
 
 
 def _reach(case: Case, values: Values) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from cost_models.profiles import profiles_root
 from cost_models.roofline.generations import tuned_generations
 from planner.validation.calibrate.fit import Calibration
 from planner.validation.calibrate.parameters import COMMON, ULTRA, Parameter
-from planner.validation.calibrate.spread import Spreads, spreads_of
+from planner.validation.calibrate.spread import DOUBLING, Spreads, spreads_of
 from planner.validation.mapping import Case
 
 SHARED: Final = ("matmul", "attention", "memory")
@@ -141,8 +141,19 @@ def _spread_text(spreads: Spreads, found: Calibration) -> str:
     generations = ", ".join(f'"{name}"' for name in spreads.generations)
     lines = [
         "# Standard deviations of log(measured / predicted) step time; written by `make calibrate`.",
+        "# Rows of [*.devices]: a device, an architecture's other devices, and other for all the rest;",
+        "# columns: fitted_generations, then all other software.",
         f"fitted_architectures = [{architectures}]",
         f"fitted_generations = [{generations}]",
-        *(figure_line(name, value, "ratio", source) for name, value in spreads.figures.items()),
+        figure_line("doubling", DOUBLING, "ratio", source),
+        figure_line("own", spreads.own, "ratio", source),
     ]
+    for kind, known in spreads.kinds.items():
+        lines += [
+            f"\n[{kind}]",
+            figure_line("noise", known.noise, "ratio", source),
+            figure_line("communication", known.spread.communication, "ratio", source),
+            f"\n[{kind}.devices]",
+            *(f"{name} = [{', '.join(map(repr, row))}]" for name, row in known.table.items()),
+        ]
     return "\n".join(lines) + "\n"

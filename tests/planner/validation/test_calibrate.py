@@ -13,8 +13,9 @@ from cost_models.roofline import load_efficiency, load_generation, load_uncertai
 from planner.validation.calibrate import Calibration, calibrate, efficiency_under, write_calibration
 from planner.validation.calibrate.fit import Left
 from planner.validation.calibrate.parameters import Expected, Parameter, parameters_of
-from planner.validation.calibrate.solve import NOISE, robust_solve
-from planner.validation.calibrate.spread import dense_spreads, sigma
+from planner.validation.calibrate.solve import NOISE, deviation, precision_root, robust_solve
+from planner.validation.calibrate.spread import fitted_spread, spreads_of
+from planner.validation.calibrate.support import typical_slopes, unknown
 from planner.validation.predict import Outcome, outcome_of, predict_case
 from planner.validation.rows import Run
 from tests.planner.validation.llama_row import ROW as LLAMA
@@ -83,23 +84,57 @@ def test_values_count_standard_deviations_of_the_logarithm():
     assert parameter.of(2.0) == pytest.approx(0.9 * math.exp(0.2))
 
 
-def left_of(found: Calibration, error: float, communication: float = 0.0) -> Left:
-    return replace(found.rows[0], inside=error, communication=communication, doublings=0.0)
-
-
-def test_sigma_covers_nine_rows_in_ten(found: Calibration):
-    # |errors| 0.01 to 0.10: the ninth is 0.09, and 0.09 / 1.6449
-    rows = [left_of(found, i / 100) for i in range(1, 11)]
-    assert sigma(rows, lambda left: left.inside) == pytest.approx(0.09 / 1.6448536)
-    assert sigma(rows[:4], lambda left: left.inside) == 0.0
+def left_of(found: Calibration, error: float, communication: float = 0.0, near: float = 0.01) -> Left:
+    return replace(found.rows[0], without=error, communication=communication, doublings=0.0, near=near)
 
 
 def test_errors_that_go_with_communication_are_given_to_it(found: Calibration):
     quiet = [left_of(found, 0.02 * (-1) ** i) for i in range(40)]
     loud = [left_of(found, 0.2 * (-1) ** i, communication=0.5) for i in range(40)]
-    own, communication, _ = dense_spreads([*quiet, *loud])
-    assert own < 0.05
-    assert communication > 0.1
+    spread = fitted_spread([*quiet, *loud])
+    assert spread.noise * spread.scale < 0.05
+    assert spread.communication > 0.1
+
+
+def test_intervals_hold_rows_that_nothing_was_fitted_to(found: Calibration):
+    fitted = [left_of(found, 0.02 * (-1) ** i) for i in range(40)]
+    others = [replace(left_of(found, 0.05 * (-1) ** i), near=0.0) for i in range(40)]
+    wide, narrow = fitted_spread(fitted, others), fitted_spread(fitted)
+    assert wide.scale * wide.noise > narrow.scale * narrow.noise
+
+
+def test_what_a_fit_knows_of_its_constants():
+    # one constant, a row with slope 2 and pull 0.75: precision 1 + 0.75 x 4 = 4, deviation 1 / 2 for a slope of 1
+    root = precision_root([[2.0, 0.0]], [0.75], 2)
+    assert deviation(root, [1.0, 0.0]) == pytest.approx(0.5)
+    assert deviation(root, [0.0, 3.0]) == pytest.approx(3.0)
+    assert deviation(root, [1.0, 3.0]) == pytest.approx(math.hypot(0.5, 3.0))
+
+
+def test_rows_say_most_of_their_own_device_and_software(found: Calibration):
+    left = found.rows[0]
+    assert 0.0 < left.near < left.far
+    slopes = typical_slopes(found, found.rows)
+    owners = {
+        "common": "common",
+        "architecture": left.case.architecture,
+        "device": left.case.situation.cluster.device.name,
+        "generation": left.case.situation.generation.name,
+    }
+    own = unknown(found, slopes, owners)
+    for kind in ("architecture", "device", "generation"):
+        assert unknown(found, slopes, owners | {kind: "unseen"}) > own
+
+
+def test_the_table_widens_from_seen_to_unseen(found: Calibration):
+    known = spreads_of(found)
+    table = known.kinds["dense"].table
+    column = known.generations.index(found.rows[0].case.situation.generation.name)
+    device = found.rows[0].case.situation.cluster.device.name
+    widths = [table[name][column] for name in (device, found.rows[0].case.architecture, "other")]
+    assert widths == sorted(widths)
+    assert widths[0] < widths[2]
+    assert table[device][column] <= table[device][-1]
 
 
 def test_writing_touches_its_lines_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Calibration):
