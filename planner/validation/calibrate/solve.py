@@ -1,5 +1,6 @@
 """The robust solve of a fit: a few dozen unknowns, in plain floats and a fixed order, the same on every machine."""
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -54,7 +55,7 @@ def precision_root(rows: Sequence[Vector], pulls: Sequence[float], size: int) ->
 
 def deviation(root: Sequence[Sequence[float]], slopes: Sequence[float]) -> float:
     """Standard deviation of slopes times the constants: |L^-1 slopes|."""
-    return sum(value * value for value in _forward(root, slopes)) ** 0.5
+    return math.sqrt(sum(value * value for value in _forward(root, slopes)))
 
 
 def _identity(size: int) -> list[Vector]:
