@@ -2,8 +2,9 @@
 
     t = bytes over the link / (link x e) + bytes the host's optimizer reads and writes / its share of the host
 
-Symbols: link one-way bytes/s of a device to the host (device file), e the share of it that pinned copies reach.
-Limit: links that several devices share under one switch, and a host busy with data loading, are not seen.
+Symbols: link one-way bytes/s of a device to the host (device file), divided by the devices that share it under one
+switch (a cluster's `devices_per_host_link`; all copy at once), e the share of it that pinned copies reach.
+Limit: a host busy with data loading is not seen.
 """
 
 from dataclasses import dataclass
@@ -46,7 +47,8 @@ def host_rates(cluster: ClusterSpec) -> HostRates:
     if device.architecture == "cpu":
         memory = device.memory_bytes_per_s.value
         return HostRates(memory, memory)
-    link = device.host_link_bytes_per_s.value * LINK_EFFICIENCY
+    sharing = min(group.devices_per_host_link, _sharing(group))
+    link = device.host_link_bytes_per_s.value * LINK_EFFICIENCY / sharing
     return HostRates(link, NODE_STEP_BYTES_PER_S / _sharing(group))
 
 

@@ -41,6 +41,7 @@ class _PresetGroup(Frozen):
     device: str
     devices_per_node: int | None = Field(default=None, ge=1)
     host_bytes: float = Field(default=0.0, ge=0)
+    devices_per_host_link: int = Field(default=1, ge=1)
     price_per_device_hour_usd: float | None = Field(default=None, ge=0)
     power_w: float | None = Field(default=None, gt=0)
     source: str = ""

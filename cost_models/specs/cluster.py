@@ -17,7 +17,8 @@ __all__ = ["MAX_DEVICES", "ClusterSpec", "DeviceGroup", "LinkTier", "check_num_d
 class DeviceGroup(Frozen):
     """Equal nodes of equal devices; `devices` is given where the last node is only partly used.
 
-    `host_bytes` counts a node's memory; price and power count one device (power with its share of the node).
+    `host_bytes` counts a node's memory; `devices_per_host_link` devices share one link to it (under one PCIe switch),
+    which copies of what is offloaded divide; price and power count one device (power with its share of the node).
     `source` says where host memory, price and power come from. `tiers` stand here only where the inside of
     these nodes differs from the other groups': they replace as many of the cluster's innermost tiers. `name` is
     what strategies call the group; where it is left out, the device's name.
@@ -29,6 +30,7 @@ class DeviceGroup(Frozen):
     devices_per_node: StrictInt
     devices: StrictInt | None = None
     host_bytes: float = Field(default=0.0, ge=0)
+    devices_per_host_link: StrictInt = Field(default=1, ge=1)
     price_per_device_hour_usd: float | None = Field(default=None, ge=0)
     power_w: float | None = Field(default=None, gt=0)
     source: str = ""

@@ -8,6 +8,7 @@ from cost_models.operators.base import ParameterGroup
 from cost_models.specs.offload import Offload, parse_offload
 from cost_models.specs.strategy import parse_strategy
 from planner.evaluation import evaluate
+from planner.situation import situate
 
 
 def situation(make_situation, **job):
@@ -118,3 +119,24 @@ def test_illegal_offload_is_named(make_situation, engine, strategy, rule):
     with pytest.raises(IllegalStrategy) as refused:
         evaluate(of, parse_strategy(strategy))
     assert rule in {violation.rule for violation in refused.value.violations}
+
+
+def test_devices_that_share_a_link_to_the_host_divide_its_rate(make_situation):
+    of = situation(make_situation)
+    group = of.cluster.groups[0].model_copy(update={"devices_per_host_link": 2})
+    shared = situate(of.model, of.cluster.model_copy(update={"groups": (group,)}), of.job_request)
+    alone_rates, rates = host_rates(of.cluster), host_rates(shared.cluster)
+    assert rates.link_bytes_per_s == alone_rates.link_bytes_per_s / 2
+    assert (
+        rates.step_bytes_per_s == alone_rates.step_bytes_per_s
+    )  # the host's own part is shared by the node as before
+    strategy = parse_strategy("zero=3,offload=parameters")
+    assert evaluate(shared, strategy).step_s > evaluate(of, strategy).step_s
+    plain = parse_strategy("zero=3")
+    assert evaluate(shared, plain).step_s == evaluate(of, plain).step_s
+
+
+def test_one_device_in_use_has_a_shared_link_for_itself(make_situation):
+    of = make_situation("pythia-70m", "dgx-h100", 1, seq_len=2048, global_batch=8, engine="torch")
+    group = of.cluster.groups[0].model_copy(update={"devices_per_host_link": 2})
+    assert host_rates(of.cluster.model_copy(update={"groups": (group,)})) == host_rates(of.cluster)
