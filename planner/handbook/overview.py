@@ -107,7 +107,8 @@ def sent_of(split: Split) -> float:
     """Bytes that the busiest rank sends on the way's axis in a step, summed from the messages that are priced."""
     view = view_of(split.case.situation(), parse_strategy(split.words), 1)
     axes: list[dict[str, Any]] = view["grid"]["axes"]
-    return max(next(axis["sent_bytes"] for axis in axes if axis["axis"] == split.axis))
+    sent: list[float] = next(axis["sent_bytes"] for axis in axes if axis["axis"] == split.axis)
+    return max(sent)
 
 
 def every_way() -> str:
