@@ -37,6 +37,8 @@ class LmHead(Operator):
     bias: bool = False
     second_bias: bool = False
     """A further bias beside the matrix's own (untied heads of BERT in transformers)."""
+    predicted: float = 1.0
+    """Share of the positions whose logits are made: programs of masked language models gather the masked ones first."""
 
     def parameters(self) -> tuple[ParameterGroup, ...]:
         """The output matrix and its biases."""
@@ -57,11 +59,11 @@ class LmHead(Operator):
 
     def elements_in(self, at: Shard) -> Num:
         """Tokens x hidden, whole over the tensor-parallel group."""
-        return at.tokens * self.width
+        return self.predicted * at.tokens * self.width
 
     def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
         """2 m n k FLOPs for each of output, input gradient and weight gradient."""
-        m, n, k = at.tokens, self._columns(at, style), float(self.width)
+        m, n, k = self.predicted * at.tokens, self._columns(at, style), float(self.width)
         flops, moved = 2.0 * m * n * k, (m * k + k * n + m * n) * style.compute_bytes
         return (
             Kernel(Phase.FORWARD, KernelKind.GEMM, flops, moved, m, n, k),
@@ -81,7 +83,8 @@ class LmHead(Operator):
         if not style.deferred_head_batches:
             return held
         columns = self._columns(at, style)
-        waiting = style.deferred_head_batches * (elements + at.tokens * columns) + columns * self.width
+        logits = self.predicted * at.tokens * columns
+        waiting = style.deferred_head_batches * (elements + logits) + columns * self.width
         return (*held, Tensor(f"{self.name}.deferred", waiting))
 
     def messages(self, at: Shard, style: Style) -> tuple[Message, ...]:
@@ -103,7 +106,7 @@ class LmHead(Operator):
         (megatron/core/tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
         """
         columns = self._columns(at, style)
-        logits = at.tokens * columns / style.cross_entropy_chunks * style.compute_bytes
+        logits = self.predicted * at.tokens * columns / style.cross_entropy_chunks * style.compute_bytes
         inside = self.elements_in(at) * style.compute_bytes
         if not style.head_gradient_beside:
             return Transient(logits, logits + inside)
@@ -113,7 +116,7 @@ class LmHead(Operator):
 
     def model_flops(self, at: Shard) -> Num:
         """2 x tokens x hidden x vocabulary (unpadded)."""
-        return 2.0 * at.sequences * at.seq_len * self.vocab_size * self.width
+        return 2.0 * self.predicted * at.sequences * at.seq_len * self.vocab_size * self.width
 
 
 class CrossEntropy(Operator):
@@ -126,9 +129,11 @@ class CrossEntropy(Operator):
     family: Literal["cross_entropy"] = "cross_entropy"
     vocab_size: int
     soft_cap: bool = False
+    predicted: float = 1.0
+    """Share of the positions that have a label, where only their logits are made."""
 
     def _entries(self, at: Shard, style: Style) -> Num:
-        return at.tokens * padded_vocabulary(self.vocab_size, at.tp, style) / at.tp
+        return self.predicted * at.tokens * padded_vocabulary(self.vocab_size, at.tp, style) / at.tp
 
     def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
         """About three passes over the logits each way, one when fused."""

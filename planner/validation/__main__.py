@@ -13,6 +13,7 @@ from planner.validation.documents import accuracy_page
 from planner.validation.figures import write_figures
 from planner.validation.routing import fit_routing
 from planner.validation.test_page import test_section
+from planner.validation.unseen_page import unseen_section
 
 
 def main(arguments: list[str]) -> int:
@@ -24,7 +25,8 @@ def main(arguments: list[str]) -> int:
         write_calibration(found)
         report = validate_file(runs)
     tests = profiles_root() / "published" / "megatron_ci.json"
-    section = test_section(validate_file(tests), fit_routing(tests))
+    unseen = unseen_section(validate_file(profiles_root() / "published" / "unseen.csv"))
+    section = f"{unseen}\n{test_section(validate_file(tests), fit_routing(tests))}"
     docs = Path(profiles_root()).parent / "docs"
     figures = [path.stem for path in write_figures(report, docs / "figures")]
     (docs / "accuracy.md").write_text(accuracy_page(report, found, section, figures), encoding="utf-8")

@@ -137,11 +137,13 @@ FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
     ("PyTorch DDP", Framework("ddp", _EXAMPLES_BERT, generation="examples-2020")),
     ("MXNet", Framework("ddp", _FUSED_NORMS, "MXNet with Horovod as ddp", generation="mxnet-2020")),
     ("PaddlePaddle", Framework("ddp", _FUSED_NORMS, "Paddle as ddp", generation="paddle-2022")),
+    ("TensorFlow 2", Framework("ddp", _EXAMPLES_BERT, "TensorFlow 2 as ddp", generation="tensorflow-2020")),
     ("TensorFlow", Framework("ddp", _FUSED_NORMS, "TensorFlow with XLA as ddp", generation="tensorflow-2020")),
     (
         "DeepSpeed",
         Framework("deepspeed", {"engine.modules": "transformers"}, "as the transformers library's modules"),
     ),
+    ("FlashAttention repository", Framework("ddp", _FOUNDRY, nearest="its trainer as ddp")),
     ("FSDP2", Framework("fsdp2", nearest="as fsdp2, whatever trains")),
     ("FSDP", Framework("fsdp1", nearest="as fsdp1, whatever trains")),
     ("DDP", Framework("ddp", nearest="as ddp, whatever trains")),

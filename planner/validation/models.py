@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
+from cost_models.operators import CrossEntropy, LmHead
 from cost_models.profiles import list_models, model_config
 from cost_models.readers import read_model
 from cost_models.specs.model import ModelSpec
@@ -12,6 +13,10 @@ from planner.validation.rows import Run, Unusable
 
 CATALOG_NAMES: Final = {"resnet50-v1.5": "resnet-50", "bert-large": "bert-large"}
 """Published names whose architecture is in the catalog under another one."""
+
+MASKED: Final = ("bert-large",)
+MASKED_SHARE: Final = 20 / 128
+"""Positions that BERT's published programs predict of each sequence: 20 of 128, 80 of 512 (max_predictions_per_seq)."""
 
 QUERY_KEY_NORMS: Final = ("qwen3",)
 """Families that normalise queries and keys (Qwen3 technical report, section 2)."""
@@ -25,12 +30,25 @@ def model_of(run: Run) -> ModelSpec:
     name = str(raw.get("name", run.text("model")))
     known = CATALOG_NAMES.get(name, name)
     if known in list_models() and (name in CATALOG_NAMES or raw.get("kind") in ("cnn", "hybrid")):
-        return read_model(model_config(known), name=name)
+        model = read_model(model_config(known), name=name)
+        return _with_masked_head(model) if known in MASKED else model
     if not isinstance(raw.get("hidden_size"), int):
         raise Unusable(f"the architecture of {name} is not restated in its source")
     length = run.whole("seq_len", 2048)
     positions = length if _learns_positions(raw, run) else 0
     return _read(json.dumps(raw, sort_keys=True), name, positions, _drops_out(raw, run))
+
+
+def _with_masked_head(model: ModelSpec) -> ModelSpec:
+    """The model with logits of its masked positions alone."""
+    kinds = dict(model.kinds)
+    for name, kind in model.kinds.items():
+        operators = tuple(
+            op.model_copy(update={"predicted": MASKED_SHARE}) if isinstance(op, LmHead | CrossEntropy) else op
+            for op in kind.operators
+        )
+        kinds[name] = kind.model_copy(update={"operators": operators})
+    return model.model_copy(update={"kinds": kinds})
 
 
 @lru_cache(maxsize=256)

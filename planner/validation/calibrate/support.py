@@ -77,12 +77,18 @@ def support_table(
     rows = of_kind(found.rows, kind)
     kin = {g: [left for left in rows if left.case.situation.generation.name == g] or rows for g in noises}
     slopes = {generation: typical_slopes(found, kin[generation]) for generation in noises}
+    # what other kinds of models say of a generation is not said of this one
+    software = {generation: OTHER if kin[generation] is rows else generation for generation in noises}
     table = {}
     for name, (device, architecture) in device_rows(found, kind).items():
         curve = UNSEEN_CURVE if architecture == OTHER else 0.0
         owners = {COMMON: COMMON, "architecture": architecture, "device": device}
         table[name] = tuple(
-            round(scale * math.hypot(noise, curve, unknown(found, slopes[g], owners | {"generation": g})), 4)
+            round(
+                scale
+                * math.hypot(noise, curve, unknown(found, slopes[g], owners | {"generation": software[g]})),
+                4,
+            )
             for g, noise in noises.items()
         )
     return table
