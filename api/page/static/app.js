@@ -153,8 +153,10 @@ class App {
     const cards = viewCards(views[index], index === 0 ? plan.result : null, index === 0 ? "The plan" : `Runner-up #${index + 1}`);
     const alternatives = alternativesCard(candidates, index, (other) => this.choose(other));
     if (this.laid !== this.shown) { this.lay(cards, alternatives); return; }
+    const chosen = document.getElementById("alternatives")?.contains(document.activeElement); // whoever chose there stays there
     for (const [key, card] of Object.entries({ ...cards, alternatives })) document.getElementById(key)?.replaceWith(card);
-    document.querySelector(`[data-pick="${index}"]`)?.focus({ preventScroll: true });
+    if (chosen) document.querySelector(`[data-pick="${index}"]`)?.focus({ preventScroll: true });
+    this.links();
   }
 
   lay(cards, alternatives) {
