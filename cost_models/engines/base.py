@@ -114,6 +114,11 @@ class Engine(ABC):
     default_zero: ClassVar[int] = 0
     default_scopes: ClassVar[tuple[str, ...]] = ("core_attn",)
     default_cp_kind: ClassVar[str] = "ring"
+    batch_source: ClassVar[str] = (
+        "loops divide the loss by the number of micro-batches and data parallel averages over ranks, so that sequences "
+        "of a smaller micro-batch would weigh more"
+    )
+    """Why the engine takes micro-batches of one size alone."""
     workspace_bytes: ClassVar[float] = 64 * MIB
     """[Empirical] GEMM workspaces and small buffers of a rank: Megatron-Core CI runs (profiles/published) keep 30 to
     100 MiB beside their states."""
@@ -175,7 +180,7 @@ class Engine(ABC):
 
     def rules(self) -> tuple[Rule, ...]:
         """Legality rules of this engine, the common ones first."""
-        return (*common_rules(), *offload_rules(self.space))
+        return (*common_rules(self.batch_source), *offload_rules(self.space))
 
     def can_sequence_parallel(self, model: ModelSpec) -> bool:
         """Whether sequence parallelism is on by default with tensor parallelism."""

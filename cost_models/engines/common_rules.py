@@ -219,9 +219,9 @@ def _order(facts: Facts, meshes: MeshBatch) -> Bool:
 _CORE = "megatron/core/transformer/transformer_config.py and megatron/core/parallel_state.py"
 
 
-def common_rules() -> tuple[Rule, ...]:
-    """Rules of arithmetic that no engine escapes."""
-    return (*_device_rules(), *_tensor_rules(), *_expert_rules(), *_batch_rules())
+def common_rules(batch_source: str) -> tuple[Rule, ...]:
+    """Rules of arithmetic that no engine escapes; each has its own reason to take whole micro-batches alone."""
+    return (*_device_rules(), *_tensor_rules(), *_expert_rules(), *_batch_rules(batch_source))
 
 
 def _device_rules() -> tuple[Rule, ...]:
@@ -287,9 +287,9 @@ def _expert_rules() -> tuple[Rule, ...]:
     )
 
 
-def _batch_rules() -> tuple[Rule, ...]:
+def _batch_rules(source: str) -> tuple[Rule, ...]:
     return (
-        Rule("batch", "megatron/core/num_microbatches_calculator.py", _batch, _batch_sentence),
+        Rule("batch", source, _batch, _batch_sentence),
         Rule("sequence_length", "megatron/training/arguments.py", _sequence, _sequence_sentence),
         Rule("layers_stages", _CORE, _layers, _layers_sentence),
         Rule("schedule", "megatron/core/pipeline_parallel/schedules.py", _schedule, _schedule_sentence),

@@ -40,6 +40,10 @@ class DeepSpeed(TorchFamily):
     stops_early: ClassVar[bool] = False  # its checkpoints re-enter
     options_type: ClassVar[type[EngineOptions]] = DeepSpeedOptions
     can_step_early: ClassVar[bool] = False
+    batch_source = (
+        "deepspeed/runtime/config.py: train_batch_size = train_micro_batch_size_per_gpu x "
+        "gradient_accumulation_steps x ranks"
+    )
     default_cp_kind = "ulysses"
     default_zero = 1
     eager_loss = True

@@ -72,6 +72,7 @@ class Megatron(Engine):
     versions = ("0.12", "0.14", "0.15", "0.16", "0.19")
     options_type: ClassVar[type[EngineOptions]] = MegatronOptions
     default_zero = 1
+    batch_source = "megatron/core/num_microbatches_calculator.py"
     contiguous_states = True
 
     @property

@@ -38,6 +38,9 @@ class Torchtitan(TorchFamily):
     """The `torchtitan` engine; `selective` recompute is operator by operator."""
 
     name = "torchtitan"
+    batch_source = (
+        "torchtitan/trainer.py: the global batch is a multiple of local batch size x data-parallel degree"
+    )
     versions = ("0.1", "0.2", "0.3")
     stops_early: ClassVar[bool] = False  # activation_checkpoint.early_stop is off by default
     options_type: ClassVar[type[EngineOptions]] = TorchtitanOptions

@@ -2,8 +2,10 @@
 
 import pytest
 
-from cost_models.errors import BadInput
+from cost_models.errors import BadInput, IllegalStrategy
+from cost_models.specs.strategy import parse_strategy
 from planner.candidates import enumerate_candidates
+from planner.evaluation import evaluate
 from planner.request import SearchRequest
 from planner.restrictions import read_restrictions
 from planner.search_request import check_search
@@ -86,3 +88,20 @@ def test_ulysses_is_searched_under_deepspeed_and_goes_with_data_parallel_alone(m
 def test_typing_errors_are_answered_with_the_nearest(pins, bans, said):
     with pytest.raises(BadInput, match=said):
         check_search(SearchRequest(pins=pins, bans=bans))
+
+
+@pytest.mark.parametrize(
+    ("engine", "source"),
+    [
+        ("megatron", "num_microbatches_calculator"),
+        ("deepspeed", "runtime/config"),
+        ("torchtitan", "trainer"),
+        ("ddp", "would weigh more"),
+        ("fsdp2", "would weigh more"),
+    ],
+)
+def test_a_batch_that_does_not_divide_is_refused_with_the_engine_s_reason(make_situation, engine, source):
+    of = make_situation("llama-3.1-8b", "dgx-h100", 8, seq_len=4096, global_batch=100, engine=engine)
+    with pytest.raises(IllegalStrategy, match="global batch 96 or 120") as refused:
+        evaluate(of, parse_strategy("mbs=3"))
+    assert source in next(v.source for v in refused.value.violations if v.rule == "batch")
