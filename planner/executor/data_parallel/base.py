@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from cost_models.specs.job import Precision
+from planner.executor.data_parallel.flat import settle_frozen
 from planner.executor.data_parallel.held import Held, is_my_turn, persistent_buffers, whole_held
 from planner.executor.data_parallel.norm import clip, square_sum, summed
 from planner.executor.data_parallel.records import ParameterRecord, describe
@@ -58,7 +59,10 @@ class DataParallel(ABC):
     optimizer: Optimizer
     schedule: LRScheduler
 
-    def __init__(self, chunks: Sequence[nn.Module], meshes: Meshes) -> None:
+    def __init__(self, chunks: Sequence[nn.Module], meshes: Meshes, dtype: torch.dtype) -> None:
+        """What is not trained is kept in `dtype`, that of the computation."""
+        for chunk in chunks:
+            settle_frozen(chunk, meshes.device_type, dtype)
         self.meshes = meshes
         self._apart = meshes.experts is not None
         self.modules = list(chunks)

@@ -27,7 +27,7 @@ from planner.executor.data_parallel.flat import (
     cast_inputs,
     flatten,
     replace_parameters,
-    settle_rest,
+    settle_buffers,
 )
 from planner.executor.data_parallel.held import Held, is_my_turn, overlap, part_of
 from planner.executor.data_parallel.layout import ALIGNMENT, LayoutOptions, lay_out
@@ -55,7 +55,7 @@ class FlatDataParallel(DataParallel):
         shared: bool,
         offload: str = "none",
     ) -> None:
-        super().__init__(chunks, meshes)
+        super().__init__(chunks, meshes, compute_dtype(settings.precision))
         self._sharing = shared
         self._alone = all(meshes.data_group_of(expert=each).size() == 1 for each in (False, True))
         self._dtype = compute_dtype(settings.precision)
@@ -173,7 +173,7 @@ class FlatDataParallel(DataParallel):
             replaced |= new
         for module in self.modules:
             replace_parameters(module, replaced)
-            settle_rest(module, self.meshes.device_type, self._dtype)
+            settle_buffers(module, self.meshes.device_type)
         self._parameters = []
         return buckets
 

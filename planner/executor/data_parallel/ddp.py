@@ -16,7 +16,6 @@ from torch.nn.parallel import DistributedDataParallel
 from cost_models.specs.job import Optimizer as Kind
 from planner.executor.data_parallel.autocast import Autocast
 from planner.executor.data_parallel.base import DataParallel, DataParallelSettings, FinalGradient
-from planner.executor.data_parallel.flat import settle_rest
 from planner.executor.data_parallel.held import Held, is_my_turn, part_of
 from planner.executor.data_parallel.matrices import WholeMatrices
 from planner.executor.data_parallel.records import unpadded
@@ -34,10 +33,8 @@ class Replicated(DataParallel):
     """Gradients are summed by DDP's bucketed all-reduce during the last backward; every rank updates everything."""
 
     def __init__(self, chunks: Sequence[nn.Module], meshes: Meshes, settings: DataParallelSettings) -> None:
-        super().__init__(chunks, meshes)
+        super().__init__(chunks, meshes, compute_dtype(settings.precision))
         dtype = compute_dtype(settings.precision)
-        for chunk in chunks:
-            settle_rest(chunk, meshes.device_type, dtype)
         self.modules = [
             _replicate(Autocast.around(chunk, meshes.device_type, dtype), meshes, settings)
             for chunk in self.modules

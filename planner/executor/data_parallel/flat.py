@@ -86,12 +86,24 @@ def replace_parameters(module: nn.Module, replaced: Mapping[nn.Parameter, nn.Par
                 part._parameters[name] = replaced[parameter]
 
 
-def settle_rest(module: nn.Module, device_type: str, dtype: torch.dtype) -> None:
-    """Bring what lies in no flat buffer to the device: parameters that are not trained, in `dtype`, and buffers."""
+def settle_frozen(module: nn.Module, device_type: str, dtype: torch.dtype) -> None:
+    """Bring parameters that are not trained to the device, in `dtype`; those without storage stay where they are."""
+    replaced: dict[nn.Parameter, nn.Parameter] = {}
     for parameter in module.parameters():
-        if not parameter.requires_grad:
-            kept = dtype if parameter.is_floating_point() else parameter.dtype
-            parameter.data = parameter.data.to(device_type, kept)
+        if parameter.requires_grad:
+            continue
+        kept = dtype if parameter.is_floating_point() else parameter.dtype
+        moved = parameter.data.to("meta" if parameter.is_meta else device_type, kept)
+        if isinstance(parameter, DTensor):
+            # Another one: the data of a DTensor that is there is its outside alone.
+            replaced[parameter] = _marked(nn.Parameter(moved, requires_grad=False), parameter)
+        else:
+            parameter.data = moved
+    replace_parameters(module, replaced)
+
+
+def settle_buffers(module: nn.Module, device_type: str) -> None:
+    """Bring buffers to the device."""
     for buffer in module.buffers():
         buffer.data = buffer.data.to(device_type)
 
@@ -115,6 +127,14 @@ def _slice(flat: Tensor, place: Place) -> Tensor:
     return flat[place.start : place.start + place.numel]
 
 
+def _marked(new: nn.Parameter, old: nn.Parameter) -> nn.Parameter:
+    """A parameter that takes another's place, with what a model noted on that."""
+    for mark in COPIED_MARKS:
+        if hasattr(old, mark):
+            setattr(new, mark, getattr(old, mark))
+    return new
+
+
 def _move(
     parameter: nn.Parameter, weights: Tensor, gradients: Tensor, *, record: ParameterRecord, mesh: DeviceMesh
 ) -> nn.Parameter:
@@ -122,10 +142,7 @@ def _move(
     shape = local_of(parameter).shape
     weights, gradients = weights.view(shape), gradients.view(shape)
     if isinstance(parameter, DTensor):
-        new = nn.Parameter(as_dtensor(weights, record, mesh))
-        for mark in COPIED_MARKS:
-            if hasattr(parameter, mark):
-                setattr(new, mark, getattr(parameter, mark))
+        new = _marked(nn.Parameter(as_dtensor(weights, record, mesh)), parameter)
         gradients = as_dtensor(gradients, record, mesh)
     else:
         new = parameter

@@ -44,10 +44,7 @@ class FullySharded(DataParallel):
         reshard: bool,
         offload: str,
     ) -> None:
-        super().__init__(chunks, meshes)
-        for parameter in self._frozen:
-            if parameter.is_floating_point():
-                parameter.data = parameter.data.to(compute_dtype(settings.precision))
+        super().__init__(chunks, meshes, compute_dtype(settings.precision))
         for chunk in self.modules:
             _shard(chunk, meshes, settings, reshard=reshard, offload=offload)
         self._parameters = _by_record(self.modules, self.records)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from planner.executor.data_parallel.records import ParameterRecord, local_of
 from planner.executor.mesh import Meshes
@@ -60,7 +61,8 @@ def part_of(record: ParameterRecord, meshes: Meshes) -> Part:
 
 def whole_held(record: ParameterRecord, parameter: nn.Parameter, meshes: Meshes) -> Held:
     """All of a parameter that no optimizer has, as this model-parallel rank holds it."""
-    parameter.data = parameter.data.contiguous()
+    if not isinstance(parameter, DTensor):
+        parameter.data = parameter.data.contiguous()
     own = nn.Parameter(local_of(parameter), requires_grad=False)
     return Held(record, part_of(record, meshes), own, 0, 0, own.numel(), updates=False)
 

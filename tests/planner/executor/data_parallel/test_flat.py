@@ -3,14 +3,15 @@
 import torch
 from torch import nn
 
-from planner.executor.data_parallel.flat import settle_rest
+from planner.executor.data_parallel.flat import settle_buffers, settle_frozen
 from planner.executor.data_parallel.records import describe
 
 
 def test_what_is_not_trained_follows_the_dtype_and_buffers_keep_theirs() -> None:
     module = nn.BatchNorm1d(3)
     module.weight.requires_grad_(False)
-    settle_rest(module, "cpu", torch.bfloat16)
+    settle_frozen(module, "cpu", torch.bfloat16)
+    settle_buffers(module, "cpu")
     assert module.weight.dtype is torch.bfloat16
     assert module.bias.dtype is torch.float32  # trained: it lies in a buffer, whose dtype is decided there
     assert module.running_mean is not None
