@@ -7,13 +7,21 @@ import numpy as np
 from cost_models.mesh import batch_of, distinct_points, mesh_key
 from cost_models.operators.curves import REST
 from cost_models.pricing import Pricer
-from cost_models.roofline import group_columns, kernel_seconds, measured_curve, stack_kernels
+from cost_models.roofline import (
+    group_columns,
+    kernel_seconds,
+    load_uncertainty,
+    measured_curve,
+    stack_kernels,
+)
 from cost_models.roofline.generations import AUTOMATIC
 from cost_models.rows import model_rows
+from cost_models.specs.device import DeviceSpec
 from cost_models.specs.strategy import Strategy
 from planner.situation import Situation
 
 MEASURED = "measured"
+DATASHEET = "datasheet"
 
 
 @dataclass(slots=True)
@@ -48,7 +56,8 @@ def provenance(situation: Situation, pricer: Pricer, strategy: Strategy | None =
     """
     device = pricer.cluster.device
     plain = {
-        "compute": pricer.efficiency.kind,
+        "compute": pricer.efficiency.kind if _architecture_ran(device) else DATASHEET,
+        "compute_runs": _runs(device),
         "communication": pricer.network.kind,
         "memory": "derived",
         "device_capacity": device.capacity_bytes.kind,
@@ -56,6 +65,21 @@ def provenance(situation: Situation, pricer: Pricer, strategy: Strategy | None =
         "software_generation": _generation(situation),
     }
     return plain if strategy is None else plain | _of_profile(pricer, strategy)
+
+
+def _architecture_ran(device: DeviceSpec) -> bool:
+    """Whether constants were fitted to runs of the device's architecture."""
+    return device.architecture in load_uncertainty().fitted_architectures
+
+
+def _runs(device: DeviceSpec) -> str:
+    """Which published runs the times of a device's kernels rest on."""
+    if not _architecture_ran(device):
+        return f"none of {device.architecture}: its datasheet, and what others keep of theirs"
+    fitted = {name for support in load_uncertainty().kinds.values() for name in support.devices}
+    if device.name in fitted:
+        return f"of {device.name}"
+    return f"of other {device.architecture} devices"
 
 
 def kernel_use(pricer: Pricer, strategy: Strategy) -> KernelUse:

@@ -10,8 +10,9 @@ from cost_models.specs.device import DeviceSpec
 from cost_models.specs.job import JobRequest
 from cost_models.specs.strategy import StrategyRequest
 from planner.answers import Prediction
-from planner.evaluation import evaluate_many
+from planner.evaluation import Context, evaluate_many
 from planner.intervals import spread_of
+from planner.provenance import provenance
 from planner.request import CatalogModel, PresetCluster
 from planner.situation import Situation, resolve
 
@@ -97,7 +98,14 @@ def test_devices_without_runs_are_wider_and_say_where_their_figures_come_from():
         return resolve(CatalogModel(name="llama-3.1-8b"), PresetCluster(name=preset, devices=8), job)
 
     known = spread_of(question("dgx-h100"))
+    named = provenance(question("dgx-h100"), Context.of(question("dgx-h100")).pricer)
+    assert (named["compute"], named["compute_runs"]) == ("fitted", "of h100-sxm-80gb")
+    others = provenance(question("dgx-h200"), Context.of(question("dgx-h200")).pricer)
+    assert others["compute_runs"] == "of other hopper devices"
     for preset in ("mi300x", "mi325x", "mi355x", "l40s", "rtx-4090", "l4"):
         situation = question(preset)
+        rests = provenance(situation, Context.of(situation).pricer)
+        assert rests["compute"] == "datasheet"
+        assert rests["compute_runs"].startswith(f"none of {situation.cluster.device.architecture}")
         assert spread_of(situation).common > 1.5 * known.common, preset
         assert situation.cluster.device.memory_bytes_per_s.kind == "datasheet"
