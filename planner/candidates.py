@@ -25,9 +25,9 @@ MIN_TOKENS_PER_CP_RANK = 1024
 MAX_TOKENS_PER_MICRO_BATCH = 65_536
 MAX_SAMPLES_PER_MICRO_BATCH = 1024
 CHUNKS_PER_RANK = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20)
-"""Virtual stages per rank that the search tries; those above MANY_CHUNKS where the layers divide evenly."""
+"""Virtual stages per rank that the search tries; those above MANY_CHUNKS where at most LAYERS_SHORT layers lack."""
 
-MANY_CHUNKS = 8
+MANY_CHUNKS, LAYERS_SHORT = 8, 2
 
 OPTIMIZER_SHARES = ("optimizer:0.25", "optimizer:0.5", "optimizer:0.75")
 """Shares of the optimizer on the host that are tried where offload=allowed asks for all."""
@@ -242,7 +242,7 @@ def _plausible(
 ) -> tuple[Bool, Bool, Bool]:
     """What is a combination at all: replicas divide dp; kinds and orders differ where there is something to order."""
     chunks = options.pipes[:, 1]
-    even = blocks % (rows.pp[:, None] * chunks[None, :]) == 0
+    even = -blocks % (rows.pp[:, None] * chunks[None, :]) <= LAYERS_SHORT
     pipes: Bool = even | (chunks <= MANY_CHUNKS)[None, :]
     replicas = np.asarray([state.replicate for state in options.states], dtype=np.int64)
     states = (
@@ -264,7 +264,7 @@ def _describe(values: Mapping[str, tuple[int, ...]], space: Space, options: Opti
     described: dict[str, object] = {name: list(found) for name, found in values.items() if name != "schedule"}
     described["sp"] = [bool(value) for value in values["sp"]]
     described["schedule"] = [SCHEDULES[value].value for value in values["schedule"]]
-    described["vpp_above_8"] = "where the layers divide evenly"
+    described["vpp_above_8"] = f"where the layers, or up to {LAYERS_SHORT} more, divide evenly"
     described["dp"] = "devices / (tp x cp x pp)"
     described["dp_shard"] = "dp / dp_replicate"
     scopes = dict.fromkeys(key.scopes for key in options.kinds)

@@ -78,9 +78,16 @@ def outside_space(situation: Situation, strategy: Strategy) -> Iterator[str]:
         yield f"zero {strategy.zero} dp_replicate {strategy.dp_replicate} offload {strategy.offload}"
     kinds = [key for key, ok in zip(options.kinds, families.kinds_legal[row], strict=True) if ok]
     yield from _recompute_outside({key.scopes for key in kinds}, strategy.recompute)
-    if (strategy.cp_kind, strategy.order) not in {(key.cp_kind, key.order) for key in kinds}:
+    if _ordered(strategy, strategy.cp_kind, strategy.order) not in {
+        _ordered(strategy, key.cp_kind, key.order) for key in kinds
+    }:
         yield f"cp_kind {strategy.cp_kind} order {'-'.join(strategy.order)}"
     yield from _stages_outside(situation, strategy)
+
+
+def _ordered(strategy: Strategy, cp_kind: str, order: tuple[str, ...]) -> tuple[object, ...]:
+    """Kind of context parallelism and order of axes, as far as the strategy has something to order."""
+    return (cp_kind if strategy.cp > 1 else None, order if strategy.pp > 1 and strategy.dp > 1 else None)
 
 
 def _first_missing(candidates: Candidates, strategy: Strategy) -> str:
