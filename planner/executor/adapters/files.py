@@ -131,7 +131,8 @@ def load_adapters(order: RunOrder, trainer: Trainer) -> None:
     whole: dict[str, Tensor] = {}
     for entry in entries:
         whole |= entry.parted(*(tensors[key] for key in entry.keys))
-    for held in trainer.data_parallel.held():
+    # Prediction layers' adapters have no names in the library: they begin as drawn.
+    for held in (each for each in trainer.data_parallel.held() if each.record.name in whole):
         for piece in boxes_of_held(held.record.name, held, held.values):
             box = tuple(
                 slice(start, start + size)
