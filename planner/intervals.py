@@ -17,7 +17,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models.roofline import Uncertainty, load_uncertainty
 from cost_models.specs.model import ModelSpec
 from planner.answers import BREAKDOWN_CAUSES, Prediction
 from planner.situation import Situation
@@ -48,7 +47,7 @@ class Spread:
 def spread_of(situation: Situation) -> Spread:
     """The spread of a situation's predictions: what fitted runs know of its kind of model, device and software, and its
     size. A device with a profile of its own needs no constants."""
-    found: Uncertainty = load_uncertainty()
+    found = situation.uncertainty
     support = found.kinds[kind_of(situation.model)]
     cluster = situation.cluster
     known = support.of(cluster.device, situation.generation.name)

@@ -8,9 +8,9 @@ from cost_models.mesh import batch_of, distinct_points, mesh_key
 from cost_models.operators.curves import REST
 from cost_models.pricing import Pricer
 from cost_models.roofline import (
+    Uncertainty,
     group_columns,
     kernel_seconds,
-    load_uncertainty,
     measured_curve,
     stack_kernels,
 )
@@ -56,8 +56,8 @@ def provenance(situation: Situation, pricer: Pricer, strategy: Strategy | None =
     """
     device = pricer.cluster.device
     plain = {
-        "compute": pricer.efficiency.kind if _architecture_ran(device) else DATASHEET,
-        "compute_runs": _runs(device),
+        "compute": pricer.efficiency.kind if _architecture_ran(device, situation.uncertainty) else DATASHEET,
+        "compute_runs": _runs(device, situation.uncertainty),
         "communication": pricer.network.kind,
         "memory": "derived",
         "device_capacity": device.capacity_bytes.kind,
@@ -67,17 +67,16 @@ def provenance(situation: Situation, pricer: Pricer, strategy: Strategy | None =
     return plain if strategy is None else plain | _of_profile(pricer, strategy)
 
 
-def _architecture_ran(device: DeviceSpec) -> bool:
+def _architecture_ran(device: DeviceSpec, known: Uncertainty) -> bool:
     """Whether constants were fitted to runs of the device's architecture."""
-    return device.architecture in load_uncertainty().fitted_architectures
+    return device.architecture in known.fitted_architectures
 
 
-def _runs(device: DeviceSpec) -> str:
+def _runs(device: DeviceSpec, known: Uncertainty) -> str:
     """Which published runs the times of a device's kernels rest on."""
-    if not _architecture_ran(device):
+    if not _architecture_ran(device, known):
         return f"none of {device.architecture}: its datasheet, and what others keep of theirs"
-    fitted = {name for support in load_uncertainty().kinds.values() for name in support.devices}
-    if device.name in fitted:
+    if any(device.name in support.devices for support in known.kinds.values()):
         return f"of {device.name}"
     return f"of other {device.architecture} devices"
 

@@ -13,7 +13,14 @@ from cost_models.errors import BadInput
 from cost_models.fine_tuning import fine_tuned
 from cost_models.profiles import cluster_from_spec, load_preset, model_config
 from cost_models.readers import Reader, read_model
-from cost_models.roofline import Efficiency, Generation, efficiency_of, load_generation
+from cost_models.roofline import (
+    Efficiency,
+    Generation,
+    Uncertainty,
+    efficiency_of,
+    load_generation,
+    load_uncertainty,
+)
 from cost_models.rows import step_model_flops
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.counts import ParameterCounts, count_parameters
@@ -56,6 +63,11 @@ class Situation:
     def efficiency(self) -> Efficiency:
         """Efficiency curves of the cluster's device under the software generation."""
         return efficiency_of(self.cluster.device, self.generation)
+
+    @cached_property
+    def uncertainty(self) -> Uncertainty:
+        """How well fitted runs know the steps of models, devices and software."""
+        return load_uncertainty()
 
     @cached_property
     def network(self) -> Network:
