@@ -20,7 +20,13 @@ SMALL = {**LLAMA, "vocab_size": 32, "hidden_size": 16}
     ("config", "job", "options", "layouts"),
     [
         (LLAMA, LORA, {}, ("tp=2", "dp=2,zero=3", "pp=2,zero=0,stages=3+1", "dp=2,zero=1")),
-        (MIXTRAL, LORA, {}, ("tp=2,ep=2,mbs=2", "dp=2,ep=2,zero=3,mbs=2", "tp=2,etp=2,mbs=2")),
+        pytest.param(
+            MIXTRAL,
+            LORA,
+            {},
+            ("tp=2,ep=2,mbs=2", "dp=2,ep=2,zero=3,mbs=2", "tp=2,etp=2,mbs=2"),
+            marks=pytest.mark.matrix,
+        ),
         (SMALL, {}, FACTORY, ("dp=2,zero=1", "pp=2,stages=2+2", "dp=2,zero=2", "tp=2,sp=false")),
     ],
     ids=["lora", "lora of experts", "factory"],
