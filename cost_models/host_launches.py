@@ -25,22 +25,29 @@ def add_launches(walk: LayerWalk, parts: PassParts, efficiency: Efficiency, *, b
     the host's own part of exchanging experts' tokens (`exchange_s`) comes beside either.
     """
     forward, backward, _, base, _ = parts
+    if by_module:
+        again = len(
+            {name for name, share in zip(walk.kernel_ops, walk.kernel_again, strict=True) if share > 0.0}
+        )
+        forward_launches, backward_launches = (
+            FORWARD_LAUNCHES * walk.modules,
+            (1.0 - FORWARD_LAUNCHES) * walk.modules,
+        )
+        backward_launches += FORWARD_LAUNCHES * again
+        _at_least(forward, forward_launches, _exchanges(walk, is_forward=True), efficiency)
+        _at_least(backward, backward_launches, _exchanges(walk, is_forward=False), efficiency)
     regions_s = walk.regions * efficiency.region_s
     base[0] += regions_s
     backward[0] += regions_s
-    if not by_module:
-        return
-    again = len({name for name, share in zip(walk.kernel_ops, walk.kernel_again, strict=True) if share > 0.0})
-    backward_launches = (1.0 - FORWARD_LAUNCHES) * walk.modules + FORWARD_LAUNCHES * again
-    for one, launches, is_forward in (
-        (forward, FORWARD_LAUNCHES * walk.modules, True),
-        (backward, backward_launches, False),
-    ):
-        device_s = one.sum(0) - _exchanges(walk, is_forward) * efficiency.exchange_s
-        one[0] += np.maximum(launches * efficiency.module_s - device_s, 0.0)
 
 
-def _exchanges(walk: LayerWalk, is_forward: bool) -> int:
+def _at_least(pass_s: Array, launches: float, exchanges: int, efficiency: Efficiency) -> None:
+    """Lengthen a pass, (causes, U), to its launches and the host's part of its exchanges."""
+    host_s = launches * efficiency.module_s + exchanges * efficiency.exchange_s
+    pass_s[0] += np.maximum(host_s - pass_s.sum(0), 0.0)
+
+
+def _exchanges(walk: LayerWalk, *, is_forward: bool) -> int:
     """Exchanges of experts' tokens of a pass, those of a base recompute included."""
     return sum(
         (message.phase is Phase.FORWARD) is is_forward or (again and not is_forward)
