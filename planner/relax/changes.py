@@ -138,7 +138,6 @@ def changes(asked: Asked) -> Iterator[Change]:
     job = asked.situation.job_request
     yield from _settings(asked, "free", FREE)
     yield from asked.looser()
-    yield from asked.offloading()
     engine = job.engine.partition("@")[0]
     if engine == "megatron":
         yield from _settings(asked, "restriction", SHARDED)
@@ -147,6 +146,7 @@ def changes(asked: Asked) -> Iterator[Change]:
     yield from _settings(asked, "numerics", NUMERICS)
     if job.optimizer.value == "adamw":
         yield from asked.job("numerics", "optimizer", "adam8bit")
+    yield from asked.offloading()
     yield from _hardware(asked)
     yield from _shorter(asked)
     if asked.situation.job.trainable == ALL:
