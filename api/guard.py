@@ -29,6 +29,8 @@ REQUEST_ID: Final = "x-request-id"
 HEALTH_PATHS: Final = frozenset({"/healthz", "/readyz"})
 PAGE_PREFIX: Final = "/page/"
 LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+"""Headers of a proxy in front."""
 READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 RETRY_AFTER_S: Final = 1
 HEADERS: Final = {
@@ -73,6 +75,7 @@ class Guard:
     async def _pass_on(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         request_id = answer.request_id
         try:
+            _check_address(scope)
             caller = await self._admit(scope, Headers(scope=scope))
             scope["state"].update(caller=caller, key_id=caller.key_id)
             await self._within_quota(scope, receive, answer, caller)
@@ -136,6 +139,10 @@ class Guard:
 
     def _check_host(self, method: str, headers: Headers) -> None:
         host = headers.get("host", "")
+        if any(name in headers for name in FORWARDED):
+            # Behind a proxy, loopback is everybody: what the proxy lets in, not who is on this machine.
+            detail = "the request comes through a proxy; start the server with --key-file, or make a key"
+            raise Problem(403, "key_required", detail)
         match = _HOST.fullmatch(host)
         name = match["name"].lower() if match else ""
         if name not in LOCAL_NAMES and name != self.settings.host:
@@ -178,11 +185,30 @@ class _Answer:
         await self._send(message)
 
 
+def _check_address(scope: Scope) -> None:
+    """Raise Problem for a NUL in path or query, which no database takes as text."""
+    if "\0" in scope["path"]:
+        raise Problem(404, "not_found", "no such resource")
+    if b"%00" in scope["query_string"]:
+        raise Problem(422, "invalid_request", "the query holds the character NUL (%00); leave it out")
+
+
 def scope_of(method: str, path: str) -> KeyScope:
     """The scope that a call needs: reading, computing and keeping plans, or launching runs."""
     if method in READS:
         return "read"
     return "run" if _RUNS.fullmatch(path) else "plan"
+
+
+async def is_still_admitted(keyring: KeyRing, scope: Scope) -> bool:
+    """Whether a request that was admitted would be now: its key holds, or none is needed yet."""
+    key = _bearer(Headers(scope=scope))
+    try:
+        if scope["state"]["caller"] is KEYLESS:
+            return not await run_in_threadpool(keyring.needs_key)
+        return keyring.known(key) is not None or await run_in_threadpool(keyring.caller, key) is not None
+    except (Problem, *DATABASE_AWAY):
+        return True  # not known; nothing new comes without the database either
 
 
 def is_page(path: str) -> bool:

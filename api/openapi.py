@@ -15,6 +15,7 @@ TEXTS: Final[Mapping[int, str]] = {
     401: "A key is required",
     403: "The key's scope, the Host or the Origin does not allow it",
     404: "No such resource",
+    408: "The body takes too long to arrive",
     409: "The plan's state does not allow it",
     413: "The body is too large",
     415: "The body is not JSON",
@@ -86,7 +87,7 @@ def _describe_answers(path: str, method: str, operation: dict[str, Any]) -> None
     """Every status that the call can answer, problems as problem+json; nothing that it cannot."""
     answers: dict[str, Any] = operation["responses"]
     has_body = "requestBody" in operation
-    for status in ("400", "413", "415"):
+    for status in ("400", "408", "413", "415"):
         if not has_body:
             answers.pop(status, None)
     if method == "get" and not operation.get("parameters"):
@@ -121,7 +122,7 @@ def _more(path: str, has_body: bool) -> Iterator[int]:
     if path.startswith("/v1/"):
         yield from (429, 503)
     if has_body:
-        yield from (400, 413, 415, 422)
+        yield from (400, 408, 413, 415, 422)
 
 
 def _link(derived: Mapping[str, Any], names: Mapping[str, str]) -> None:

@@ -97,6 +97,7 @@ def serve(settings: "Settings") -> None:
 
     from api.app import create_app
     from api.logs import configure_logs
+    from api.slow import PatientProtocol
 
     app = create_app(settings)
 
@@ -123,6 +124,7 @@ def serve(settings: "Settings") -> None:
         server_header=False,
         access_log=False,
         log_config=None,
+        http=PatientProtocol,
         timeout_graceful_shutdown=FORCED_S,
     )
     configure_logs()

@@ -1,7 +1,7 @@
 """JSON from outside, strictly: one meaning per body, no number or text that breaks later.
 
 Refused: NaN and infinities, numbers too large for a double, integers of more than 18 digits, keys given
-twice, lone surrogates, deep nesting, bytes that are not UTF-8.
+twice, lone surrogates, NUL (no database takes it as text), deep nesting, bytes that are not UTF-8.
 """
 
 import json
@@ -108,6 +108,9 @@ def _check_text_and_depth(value: Any) -> None:
 
 
 def _check_text(text: str) -> None:
+    if "\0" in text:
+        detail = "the body holds the character NUL (\\u0000); leave it out"
+        raise Problem(400, "malformed", detail, [Fault("", "malformed", detail)])
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

@@ -1,5 +1,6 @@
 """Routes whose bodies are read with a size limit, as JSON only, and parsed strictly."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from email.message import Message
 from typing import Any, Final
@@ -12,6 +13,8 @@ from api.errors import Fault, Problem
 from api.settings import Settings
 from api.strict_json import parse_json
 
+BODY_S: Final = 60.0
+"""How long a body may take to arrive."""
 LARGE_BYTES: Final = 64 * 1024
 """Bodies from here on are parsed in a thread, so that nobody else waits for them."""
 
@@ -24,7 +27,11 @@ class StrictRequest(Request):
         if not hasattr(self, "_body"):
             settings: Settings = self.app.state.settings
             _check_content_type(self.headers.get("content-type"))
-            self._body = await self._read(settings.max_body_bytes)
+            try:
+                async with asyncio.timeout(BODY_S):
+                    self._body = await self._read(settings.max_body_bytes)
+            except TimeoutError:
+                raise _too_slow() from None
             if not self._body.strip():
                 detail = "the body is empty (byte 0); send one JSON object"
                 raise Problem(400, "malformed", detail, [Fault("", "malformed", detail)])
@@ -63,6 +70,11 @@ class StrictRoute(APIRoute):
             return await handler(StrictRequest(request.scope, request.receive))
 
         return strict
+
+
+def _too_slow() -> Problem:
+    detail = f"the body did not arrive within {BODY_S:.0f} s; send it at once"
+    return Problem(408, "request_timeout", detail, headers={"Connection": "close"})
 
 
 def _too_large(limit: int) -> Problem:

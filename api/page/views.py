@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from api.deps import WorkDep
+from api.questions.simulations import bounded
 from api.questions.sources import strategy_of
 from api.schemas import StrategyInput
 from api.strict_route import StrictRoute
@@ -38,4 +39,4 @@ def _view(request: ViewRequest) -> dict[str, Any]:
     from planner.situation import resolve
 
     situation = resolve(request.model, request.cluster, request.job, reader="plain")
-    return view_of(situation, strategy_of(request.strategy))
+    return view_of(situation, bounded(situation, strategy_of(request.strategy)))

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from api.questions.sources import strategy_of
 from api.schemas import StrategyInput
-from cost_models.errors import IllegalStrategy
+from cost_models.errors import BadInput, IllegalStrategy
 from cost_models.specs.base import Frozen
 from cost_models.specs.job import JobRequest
 from planner.answers import Prediction
@@ -15,6 +15,8 @@ from planner.request import ClusterInput, ModelInput
 from planner.situation import Situation, resolve
 
 MAX_STRATEGIES: Final = 1000
+MAX_STAGES: Final = 32_000
+"""Pipeline ranks of all strategies together; each is half a kilobyte of the answer and a tenth of a millisecond."""
 
 
 class EvaluationRequest(Frozen):
@@ -38,6 +40,7 @@ def evaluate_all(
     situation = resolve(request.model, request.cluster, request.job, reader="plain")
     parsed = [_parsed(strategy) for strategy in request.strategies]
     legal = [strategy for strategy in parsed if not isinstance(strategy, IllegalStrategy)]
+    _check_stages(sum(strategy.pp or 1 for strategy in legal))
     predictions = iter(evaluate_many(situation, legal))
     answers = [s if isinstance(s, IllegalStrategy) else next(predictions) for s in parsed]
     of = _origin(situation)
@@ -47,6 +50,15 @@ def evaluate_all(
         else {"evaluation": answer.to_json() | of(answer)}
         for index, answer in enumerate(answers)
     ]
+
+
+def _check_stages(num_stages: int) -> None:
+    if num_stages > MAX_STAGES:
+        raise BadInput(
+            f"the strategies have {num_stages:,} pipeline stages together; at most {MAX_STAGES:,} are evaluated at "
+            "once, ask in parts",
+            pointer="/strategies",
+        )
 
 
 def _origin(situation: Situation) -> Callable[[Prediction], dict[str, Any]]:

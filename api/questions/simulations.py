@@ -9,7 +9,9 @@ from api.questions.sources import PlanSource, asked
 from cost_models.errors import BadInput
 
 if TYPE_CHECKING:
+    from cost_models.specs.strategy import Strategy, StrategyRequest
     from planner.simulate import Simulation
+    from planner.situation import Situation
 
 MAX_OPERATIONS: Final = 100_000
 MOST_SIMULATED: Final = 2_000_000
@@ -27,12 +29,20 @@ def simulate(request: SimulationRequest, stored: Mapping[str, Any] | None) -> di
 
     Raises BadInput where the step has too many operations to simulate.
     """
-    from planner.evaluation import Context, complete_legal
     from planner.simulate import simulate as simulated
 
     found = asked(request, stored)
-    legal = complete_legal(Context.of(found.situation), found.strategy)
-    batches = legal.num_micro_batches(found.situation.job.global_batch)
+    legal = bounded(found.situation, found.strategy)
+    simulation = simulated(found.situation, legal)
+    return simulation.to_json() | {"timeline": timeline(simulation, request.max_operations)}
+
+
+def bounded(situation: "Situation", strategy: "StrategyRequest") -> "Strategy":
+    """The complete strategy; raises BadInput where its step has too many operations to simulate."""
+    from planner.evaluation import Context, complete_legal
+
+    legal = complete_legal(Context.of(situation), strategy)
+    batches = legal.num_micro_batches(situation.job.global_batch)
     operations = 2 * batches * legal.pp * legal.vpp
     if operations > MOST_SIMULATED:
         raise BadInput(
@@ -40,8 +50,7 @@ def simulate(request: SimulationRequest, stored: Mapping[str, Any] | None) -> di
             "smaller batch",
             pointer="/strategy",
         )
-    simulation = simulated(found.situation, legal)
-    return simulation.to_json() | {"timeline": timeline(simulation, request.max_operations)}
+    return legal
 
 
 def timeline(simulation: "Simulation", most: int) -> dict[str, Any]:

@@ -1,14 +1,16 @@
 """Events of a plan as server-sent events: what was, then what comes, until the plan has ended."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Header, Path, Response
+from fastapi import APIRouter, Header, Path, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from api.deps import CallerDep, PlansDep, WatchDep
 from api.errors import Problem
+from api.guard import is_still_admitted
 from api.routes.plans import NOT_FOUND, found_plan
 from api.store.changes import Event
 from api.store.watch import Watch
@@ -16,6 +18,8 @@ from api.store.watch import Watch
 router = APIRouter(prefix="/v1/plans", tags=["plans"])
 
 KEEP_ALIVE_S: Final = 15.0
+LOOK_S: Final = 5.0
+"""How often a stream asks whether its key still holds."""
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -30,6 +34,7 @@ _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 )
 async def read_events(
     plan_id: Annotated[str, Path(max_length=100)],
+    http: Request,
     plans: PlansDep,
     watch: WatchDep,
     caller: CallerDep,
@@ -38,23 +43,41 @@ async def read_events(
     """Kinds `state`, `progress`, `incumbent`, `end`; ids rise; `Last-Event-ID` continues after an event."""
     after = _number(last_event_id)
     row = await found_plan(plans, plan_id, caller)
-    if row.ended_at is not None and after >= row.last_event:
+    if row.ended_at is not None and after == row.last_event:
         return Response(status_code=204)
-    return StreamingResponse(stream(watch, plan_id, after), 200, _HEADERS, "text/event-stream")
+    if after > row.last_event:
+        after = 0  # of another life of this plan, before a backup was restored: all of it is new
+
+    async def is_allowed() -> bool:
+        return await is_still_admitted(http.app.state.keyring, http.scope)
+
+    return StreamingResponse(stream(watch, plan_id, after, is_allowed), 200, _HEADERS, "text/event-stream")
 
 
-async def stream(watch: Watch, plan_id: str, after: int) -> AsyncIterator[bytes]:
-    """Events later than a number, as bytes; a comment every 15 s where nothing happens."""
+async def stream(
+    watch: Watch, plan_id: str, after: int, is_allowed: Callable[[], Awaitable[bool]]
+) -> AsyncIterator[bytes]:
+    """Events later than a number, as bytes; a comment every 15 s where nothing happens.
+
+    It ends, too, where its reader is not allowed any more: who asks again is told so.
+    """
     feed = await run_in_threadpool(watch.join, plan_id)
+    now = asyncio.get_running_loop().time
+    said_s = looked_s = now()
     try:
         while True:
+            if now() - looked_s >= LOOK_S:
+                if not await is_allowed():
+                    return
+                looked_s = now()
             fresh = feed.after(after)
             if fresh:
-                after = fresh[-1].number
+                after, said_s = fresh[-1].number, now()
                 yield b"".join(encoded(event) for event in fresh)
             elif feed.has_ended:
                 return
-            elif not await feed.wait(after, KEEP_ALIVE_S):
+            elif not await feed.wait(after, min(LOOK_S, KEEP_ALIVE_S)) and now() - said_s >= KEEP_ALIVE_S:
+                said_s = now()
                 yield b": keep-alive\n\n"
     finally:
         watch.leave(plan_id, feed)

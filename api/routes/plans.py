@@ -145,7 +145,7 @@ async def rename_plan(
         raise Problem(428, "precondition_required", "send If-Match with the plan's ETag")
     row = await found_plan(plans, plan_id, caller)
     revision = None if if_match.strip() == "*" else row.revision
-    if revision is not None and etag_of(row) != if_match.strip():
+    if revision is not None and etag_of(row) not in {tag.strip() for tag in if_match.split(",")}:
         raise Problem(412, "precondition_failed", "the plan has changed; read it again for its ETag")
     values = patch.model_dump(include=patch.model_fields_set)
     if "tags" in values:

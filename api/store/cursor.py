@@ -18,6 +18,8 @@ def position_of(cursor: str) -> tuple[str, str]:
         created_at, identity = (
             base64.b64decode(padded, altchars=b"-_", validate=True).decode("ascii").split(" ")
         )
+        if not (created_at.isprintable() and identity.isprintable()):
+            raise ValueError("control characters")
     except (binascii.Error, ValueError):
         detail = "the cursor is none of this server's; take next_cursor of the page before"
         raise Problem(422, "invalid_request", detail, [Fault("/cursor", "invalid_request", detail)]) from None

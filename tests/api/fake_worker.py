@@ -88,4 +88,5 @@ def main() -> None:
     say({"document": document(request)})
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -169,7 +169,7 @@ def test_a_file_named_in_a_request_is_not_opened(client: TestClient, question: d
 
 
 def test_input_is_not_echoed(client: TestClient) -> None:
-    noise = "<script>\\u202e\\u0000é" * 300
+    noise = "<script>\\u202e\\u0001é" * 300
     found = problem_of(client, body(f'{{"global_batch": "{noise}", "{noise}": 1}}'), 422)
     assert len(json.dumps(found)) < 3000
 

@@ -68,8 +68,11 @@ def test_silence_is_broken_by_a_comment(monkeypatch: pytest.MonkeyPatch) -> None
     database = Database(None, None)
     watch = Watch(database)
 
+    async def allowed() -> bool:
+        return True
+
     async def story() -> list[bytes]:
-        stream = route.stream(watch, "plan_none", 0)
+        stream = route.stream(watch, "plan_none", 0, allowed)
         said = [await anext(stream) for _ in range(2)]
         watch.close()  # the server stops: the stream ends
         said += [piece async for piece in stream]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.jobs.kills import Story, new_tag, undisturbed
+from tests.api.fake_worker import document
+from tests.api.jobs.kills import Story, new_tag, timeless, undisturbed
 from tests.api.jobs.postgres import Cluster, private_cluster
 from tests.api.jobs.servers import Server
 
@@ -34,8 +35,7 @@ def on_postgresql(url: str) -> Story:
 
 
 def answer_of_the_fake(_seed: int) -> object:
-    certificate = {"lower_bound_s": None, "gap": None, "meshes_total": 7, "meshes_open": 2}
-    return {"status": "infeasible", "best": None, "alternatives": [], "certificate": certificate}
+    return timeless(document({})["result"])
 
 
 def test_a_server_that_is_killed_loses_nothing(tmp_path: Path) -> None:
