@@ -177,7 +177,6 @@ def test_no_neighbour_beats_the_plan(make_situation, request_of):
 
 OFFLOADING = [
     ("fsdp2", 65_536, {"tp": 1, "cp": 1}),
-    ("torch", 65_536, {"tp": 1, "cp": 1, "pp": 1, "mbs": 1}),
     ("megatron", 8_192, {"tp": 1, "cp": 1, "pp": 1}),
     ("deepspeed", 65_536, {"tp": 1, "cp": 1, "pp": 1}),
 ]

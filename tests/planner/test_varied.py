@@ -13,7 +13,7 @@ from planner.situation import changed
 from planner.varied import variants
 from planner.verify import verify
 
-PINS = {"cp": 1, "mbs": "1,2", "vpp": 1, "schedule": "1f1b", "offload": "none"}
+PINS = {"cp": 1, "sp": False, "mbs": "1,2", "vpp": 1, "schedule": "1f1b", "offload": "none"}
 
 
 def small(make_situation, **job):
@@ -21,7 +21,7 @@ def small(make_situation, **job):
     return make_situation("qwen2.5-7b", "dgx-h100", 4, seq_len=8192, global_batch=16, **job)
 
 
-@pytest.mark.parametrize("engine", ["megatron", "torch"])
+@pytest.mark.parametrize("engine", ["megatron", pytest.param("torch", marks=pytest.mark.matrix)])
 def test_the_best_of_all_combinations_wins(make_situation, engine):
     of = small(make_situation, engine=engine)
     vary = {"grad_dtype": "fp32,bf16", "moment_dtype": "fp32,bf16"}
@@ -82,7 +82,9 @@ def test_unknown_keys_and_values_are_refused_by_name(make_situation, vary, said)
 
 def test_nothing_fits_says_why(make_situation):
     of = make_situation("llama-3.1-70b", "dgx-h100", 4, seq_len=8192, global_batch=16)
-    result = make_plan(of, SearchRequest(vary={"grad_dtype": "bf16,fp32"}))
+    result = make_plan(
+        of, SearchRequest(vary={"grad_dtype": "bf16,fp32"}, max_seconds=20, pins={"pp": 4, "tp": 1})
+    )
     assert result.status == "infeasible"
     assert "nothing fits" in result.reason and result.relaxations
 
