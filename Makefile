@@ -33,7 +33,7 @@ help:
 	@echo "make lint   the same without the tests"
 	@echo "make audit  known weaknesses of the pinned dependencies; asks their public database"
 	@echo "make bench  speed measurements; wants an idle machine"
-	@echo "make matrix     every layout beside one process; writes docs/executor_equality*.md"
+	@echo "make matrix     every layout beside one process; writes docs/executor_equality.md"
 	@echo "make frameworks exported settings through the frameworks' own parsers (1.5 GB beside .venv)"
 	@echo "make site       the documents as a site, in build/site"
 	@echo "make handbook   numbers, pictures and reference in docs/ from the code"
@@ -92,8 +92,7 @@ bench: $(VENV)/.stamp-test
 
 matrix: $(VENV)/.stamp-test
 	$(BIN)/python -m pytest -m matrix -q
-	$(BIN)/python -m tests.planner.executor.equality docs/executor_equality.md
-	$(BIN)/python -m tests.planner.executor.divided docs/executor_equality_divided.md
+	$(BIN)/python -m tests.planner.executor.equality_document docs/executor_equality.md
 
 # The frameworks declare other Pythons and torches than they need here: without dependencies, beside .venv's own packages.
 frameworks: $(FRAMEWORKS)/.stamp

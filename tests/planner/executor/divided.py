@@ -1,21 +1,13 @@
-"""Layouts that divide experts and positions, to be held against one process.
+"""Layouts that divide experts and positions, to be held against one process."""
 
-`python -m tests.planner.executor.divided docs/executor_equality_divided.md` runs every one and writes the table.
-"""
-
-import sys
 from collections.abc import Iterator, Mapping
 from itertools import product
-from pathlib import Path
 from typing import Any, Final
-
-import torch
 
 from cost_models.errors import BadInput
 from planner.executor.refuse import run_violations
 from planner.executor.request import RunOrder
-from planner.executor.verification import LIMITS
-from tests.planner.executor.equality import HEADER, MAX_WORLD, Layout, rows, write
+from tests.planner.executor.equality import MAX_WORLD, Layout
 from tests.planner.executor.orders import DEEPSEEK, LLAMA
 
 DENSE: Final[Mapping[str, object]] = {**LLAMA, "num_key_value_heads": 4, "num_hidden_layers": 3}
@@ -117,25 +109,3 @@ def is_run(layout: Layout) -> bool:
     except BadInput:
         return False
     return not run_violations(order, 0)
-
-
-def table() -> Iterator[str]:
-    """Markdown of all layouts, a row each."""
-    limits = ", ".join(f"{name} {limit:.0e}" for name, limit in LIMITS.items())
-    yield "# Layouts that divide experts and positions, held against one process"
-    yield ""
-    yield (
-        "Largest relative differences over five AdamW steps in fp32, clipped (written by "
-        "`python -m tests.planner.executor.divided`). Dense: a Llama of three blocks. Routed: a DeepSeek-V3 of one "
-        "dense and two routed blocks, latent attention, eight experts in two groups and a shared one; under ZeRO-3 "
-        "experts are cut at capacity 1.25 and balanced by an auxiliary loss and a moving correction, else nothing is "
-        f"dropped. One process replays the partition of the tokens. Limits: {limits}."
-    )
-    yield ""
-    yield from HEADER
-    yield from rows(list(all_layouts()))
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    write(Path(sys.argv[1]), table())

@@ -1,12 +1,7 @@
-"""Which layouts are held against one process, and how: gradients, losses and parameters of five steps.
+"""Which layouts are held against one process, and how: gradients, losses and parameters of five steps."""
 
-`python -m tests.planner.executor.equality docs/executor_equality.md` runs every layout and writes the table.
-"""
-
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -19,7 +14,7 @@ from planner.executor.refuse import run_violations
 from planner.executor.request import RunOrder
 from planner.executor.verification import ADAM_EPS, LEARNING_RATE, LIMITS, SAFE_MARGIN, STEPS
 from tests.planner.executor.orders import LLAMA, tiny_order
-from tests.planner.executor.ranks import RankError, run_ranks
+from tests.planner.executor.ranks import run_ranks
 
 # Eight heads for tp 4 with fewer key/value heads than heads; five blocks, so that no pipeline is even.
 MODEL: Final = {**LLAMA, "num_attention_heads": 8, "num_key_value_heads": 4, "num_hidden_layers": 5}
@@ -31,12 +26,6 @@ OPTIONS: Final[Mapping[str, Any]] = {
     "dropout": False,
 }
 MAX_WORLD: Final = 8
-AT_ONCE: Final = 6
-"""Layouts of as many processes that are run one after the other in the same ones."""
-HEADER: Final = (
-    "| layout | processes | strategy | loss | gradients | parameters | |",
-    "|---|--:|---|--:|--:|--:|---|",
-)
 
 SCHEDULES: Final = ("none", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v")
 SHARDINGS: Final[Mapping[str, str]] = {
@@ -203,61 +192,3 @@ def train_rank(rank: int, world: int, documents: Sequence[dict[str, Any]]) -> li
         steps = [trainer.step_with_gradients() for _ in range(STEPS)]
         found.append((steps, trainer.data_parallel.full_parameters()))
     return found
-
-
-def table() -> Iterator[str]:
-    """Markdown of the whole matrix, a row a layout."""
-    yield "# Layouts held against one process"
-    yield ""
-    yield (
-        "Largest relative differences over five AdamW steps in fp32, clipped, of a Llama with five blocks (written by "
-        "`python -m tests.planner.executor.equality`). Limits: "
-        + ", ".join(f"{name} {limit:.0e}" for name, limit in LIMITS.items())
-        + ". Layouts that divide experts or positions: executor_equality_divided.md."
-    )
-    yield ""
-    yield from HEADER
-    yield from rows(list(all_layouts()))
-
-
-def rows(layouts: Sequence[Layout]) -> Iterator[str]:
-    """Run the layouts, several at a time where they need as many processes; a row of a table each."""
-    by_world: dict[int, list[Layout]] = {}
-    for layout in layouts:
-        by_world.setdefault(layout.devices, []).append(layout)
-    for _, alike in sorted(by_world.items()):
-        for start in range(0, len(alike), AT_ONCE):
-            yield from _rows(alike[start : start + AT_ONCE])
-
-
-def _rows(layouts: Sequence[Layout]) -> list[str]:
-    """Rows of layouts in the same processes; each in its own where one of them fails."""
-    try:
-        found = compare_all([layout.order() for layout in layouts], layouts[0].devices)
-    except RankError as error:
-        if len(layouts) > 1:
-            return [row for layout in layouts for row in _rows([layout])]
-        return [f"{_start(layouts[0])} | | | FAILS: {str(error).splitlines()[-1][:120]} |"]
-    return [_row(*pair) for pair in zip(layouts, found, strict=True)]
-
-
-def _start(layout: Layout) -> str:
-    return f"| {layout.name} | {layout.devices} | {layout.engine}: `{layout.strategy}` |"
-
-
-def _row(layout: Layout, found: Differences) -> str:
-    verdict = "equal" if found.within_limits() else "DIFFERS"
-    return f"{_start(layout)} {found.loss:.1e} | {found.gradients:.1e} | {found.parameters:.1e} | {verdict} |"
-
-
-def write(path: Path, lines: Iterator[str]) -> None:
-    """Write a table line by line."""
-    with path.open("w", encoding="utf-8") as file:
-        for line in lines:
-            file.write(line + "\n")
-            file.flush()
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    write(Path(sys.argv[1]), table())

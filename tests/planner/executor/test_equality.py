@@ -1,9 +1,12 @@
 """Every layout trains as one process does: gradients, losses and parameters of five steps."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.planner.executor import divided
-from tests.planner.executor.equality import Layout, all_layouts, differences, rows
+from tests.planner.executor.equality import Layout, all_layouts, differences
+from tests.planner.executor.equality_document import EQUAL, rows_of, sections, start, written_rows
 
 # Every schedule, every kind of sharding, tp 1, 2 and 4, uneven stages, recompute and accumulation, in a dozen runs.
 CHOSEN = (
@@ -38,5 +41,14 @@ def test_every_layout_equals_one_process(layout: Layout) -> None:
 @pytest.mark.matrix
 def test_every_divided_layout_equals_one_process() -> None:
     # In one test: the layouts are only laid out, which takes seconds, where they are run.
-    differing = [row for row in rows(list(divided.all_layouts())) if not row.endswith("| equal |")]
+    differing = [row for _, row in rows_of(list(divided.all_layouts())) if not row.endswith(EQUAL)]
     assert differing == []
+
+
+def test_the_document_has_a_row_of_every_layout() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "executor_equality.md").read_text(encoding="utf-8")
+    rows = written_rows(text)
+    wanted = [start(layout) for part in sections() for layout in part.layouts]
+    assert len(set(wanted)) == len(wanted)
+    assert set(wanted) == set(rows)
+    assert [row for row in rows.values() if not row.endswith(EQUAL)] == []
