@@ -117,6 +117,7 @@ def efficiency_under(case: Case, values: Mapping[Parameter, float]) -> Efficienc
         at("generation", generation, "kernels") * tuned,
         at("generation", generation, "grouped") if _has_experts(case) else 1.0,
         at("generation", generation, "exchange_s") if _has_experts(case) else 0.0,
+        region_s=case.situation.generation.region_s,
     )
     factors = (at("device", device, "matmul"), at("device", device, "attention"))
     return under_factors(plain, case.situation.cluster.device, factors, software)
