@@ -44,7 +44,7 @@ function stages(view) {
   const option = (width) => ({
     grid: { left: 8, right: 20, top: keyed(names, width, 34).top, bottom: 20, containLabel: true }, legend: keyed(names, width, 34).legend,
     tooltip: tooltip((at) => `${at.name}, ${at.seriesName}\n${seconds(at.value)}, ${percent(at.value / made.step_s)}`),
-    xAxis: { type: "value", max: Number(made.step_s.toPrecision(3)), name: "seconds", nameLocation: "middle", nameGap: 24, ...axisStyle() },
+    xAxis: { type: "value", max: Number(made.step_s.toPrecision(3)), name: "seconds", nameLocation: "middle", nameGap: 24, ...axisStyle({ axisLabel: { showMaxLabel: false } }) },
     yAxis: { type: "category", inverse: true, data: made.ranks.map((rank) => `stage ${rank.rank}`), ...axisStyle({ grid: false }) },
     series: PARTS.map(([key, name, paint], index) => ({ name, type: "bar", stack: "s", barMaxWidth: 22, barCategoryGap: "22%", data: made.ranks.map((rank) => rank[key]), itemStyle: { color: colour(paint), decal: decal(index) } })),
   });

@@ -40,7 +40,7 @@ function bindings(stages) {
   const option = (width) => ({
     grid: { left: 8, right: 20, top: keyed(keysOf, width, 34).top, bottom: 20, containLabel: true }, legend: keyed(keysOf, width, 34).legend,
     tooltip: tooltip((at) => `${at.name}, ${at.seriesName}\n${seconds(at.value)}`),
-    xAxis: { type: "value", max: Number((longest * 1.005).toPrecision(3)), name: "seconds of a step", nameLocation: "middle", nameGap: 24, ...axisStyle() },
+    xAxis: { type: "value", max: Number((longest * 1.005).toPrecision(3)), name: "seconds of a step", nameLocation: "middle", nameGap: 24, ...axisStyle({ axisLabel: { showMaxLabel: false } }) },
     yAxis: { type: "category", inverse: true, data: names, ...axisStyle({ grid: false }) },
     series: parts.map((part, index) => ({ name: part.name, type: "bar", stack: "s", barMaxWidth: 22, barCategoryGap: "22%", data: stages.map(part.value), itemStyle: { color: colour(part.paint), decal: decal(index) } })),
   });
@@ -52,7 +52,7 @@ function bindings(stages) {
 }
 
 function resource(key) {
-  return key.startsWith("link:") ? `${key.slice(5)} links` : { latency_and_fixed: "latency, fixed work" }[key] ?? words(key);
+  return key.startsWith("link:") ? `${key.slice(5)} links` : { latency_and_fixed: "launches, latency, fixed work" }[key] ?? words(key);
 }
 
 function listed(stages) {
