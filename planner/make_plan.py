@@ -26,6 +26,9 @@ from planner.verify import verify
 ROUNDING = 1e-9
 """The search closes a gap smaller by this share, so that a certificate computed from rounded seconds keeps the gap."""
 
+LEAST_SECONDS = 1e-3
+"""Left to a search whose time went into laying out its space."""
+
 
 Report = Callable[[Progress], None]
 Stop = Callable[[], bool]
@@ -102,13 +105,17 @@ def least_step_s(situation: Situation, search: SearchRequest) -> float:
 def _searched(
     context: Context, restrictions: Restrictions, parts: tuple[RecomputeRule, SearchLimits], report: Report
 ) -> tuple[SearchState, Candidates | MixedOutcome]:
-    """What the search of the whole space found, and what the space held."""
+    """What the search of the whole space found, and what the space held; laying it out counts as its time."""
+    started = time.monotonic()
     if context.facts.cluster.is_mixed:
         outcome = MixedSearch(context.pools, restrictions, *parts, report).run()
         return outcome.state, outcome
     check_groups(restrictions, context.facts.cluster.name, ())
     candidates = enumerate_candidates(context.situation.engine, context.facts, restrictions)
-    return SpaceSearch(context.pricer, *parts, report).run_families(candidates.families), candidates
+    rule, limits = parts
+    left_s = max(limits.max_seconds - (time.monotonic() - started), LEAST_SECONDS)
+    search = SpaceSearch(context.pricer, rule, replace(limits, max_seconds=left_s), report)
+    return search.run_families(candidates.families), candidates
 
 
 def _search_parts(

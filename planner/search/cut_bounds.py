@@ -9,6 +9,7 @@ for whole backwards, without the way up where backwards are split. All cuts of a
 few products of matrices.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -24,6 +25,14 @@ from planner.search.windows import declared_cuts, takes_every_cut
 
 MOST_NUMBERS = 200_000
 """Numbers of one intermediate table: cuts x ranks x meshes."""
+
+
+Late = Callable[[], bool]
+
+
+def never() -> bool:
+    """Time is no matter."""
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +104,9 @@ class RowTimes:
 
 
 def declared_bounds(
-    pricer: Pricer, rows: Rows, meshes: MeshBatch, times: RowTimes, spare_share: Array
+    pricer: Pricer, rows: Rows, meshes: MeshBatch, times: RowTimes, spare_share: Array, late: Late = never
 ) -> Array:
-    """Pipeline and tail seconds that no declared cut is below, (B,); 0 where every cut is declared."""
+    """Pipeline and tail seconds that no declared cut is below, (B,); 0 where every cut is declared, or it is late."""
     bounds = np.zeros(meshes.size)
     points = np.stack([meshes.schedule, meshes.pp, meshes.vpp])
     unique, inverse = np.unique(points, axis=1, return_inverse=True)
@@ -109,6 +118,8 @@ def declared_bounds(
         here = np.flatnonzero(inverse.reshape(-1) == index)
         together = max(MOST_NUMBERS // max(ranks.place.size, 1), 1)
         for start in range(0, here.size, together):
+            if late():
+                return bounds
             some = here[start : start + together]
             bounds[some] = _least_cut(
                 pricer, (schedule, vpp), ranks, times.take(some), micro[some], spare_share[some]

@@ -90,6 +90,9 @@ class Frontier:
                 bounds = plain[bare][1][np.searchsorted(plain[bare][0], rows)]
                 left = self._cut_nodes(cut, rows, bounds, cutoff_s)
                 rows, bounds = rows[left], bounds[left]
+                if self._late():  # what holds without scopes holds with them
+                    found.append(Nodes(np.full(rows.size, kind), rows, bounds))
+                    continue
             bounds = np.maximum(bounds, self._node_bounds(key, rows))
             if not key.scopes:
                 plain[key] = (rows, bounds)

@@ -137,12 +137,12 @@ class PipeBounds:
 
     def _declared(self, meshes: "_Meshes") -> Array:
         shares = meshes.sums.spare_share[meshes.bundle]
-        found = declared_bounds(self.pricer, self.rows, meshes.batch, meshes.own_times, shares)
+        found = declared_bounds(self.pricer, self.rows, meshes.batch, meshes.own_times, shares, self.late)
         return self._whole(meshes, found)
 
     def _program(self, meshes: "_Meshes") -> Array:
         shares = meshes.sums.spare_share[meshes.bundle]
-        found = program_bounds(self.pricer, self.rows, meshes.batch, meshes.own_times, shares)
+        found = program_bounds(self.pricer, self.rows, meshes.batch, meshes.own_times, shares, self.late)
         return self._whole(meshes, found)
 
     def _whole(self, meshes: "_Meshes", pipeline_s: Array) -> Array:

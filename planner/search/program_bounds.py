@@ -20,7 +20,7 @@ from cost_models.mesh import SCHEDULES, MeshBatch
 from cost_models.pricing import Pricer
 from cost_models.rows import Rows
 from cost_models.schedule.names import ScheduleName
-from planner.search.cut_bounds import RowTimes
+from planner.search.cut_bounds import Late, RowTimes, never
 from planner.search.windows import takes_every_cut
 
 MOST_NUMBERS = 200_000
@@ -28,9 +28,9 @@ MOST_NUMBERS = 200_000
 
 
 def program_bounds(
-    pricer: Pricer, rows: Rows, meshes: MeshBatch, times: RowTimes, spare_share: Array
+    pricer: Pricer, rows: Rows, meshes: MeshBatch, times: RowTimes, spare_share: Array, late: Late = never
 ) -> Array:
-    """Pipeline and tail seconds that no cut is below, (B,); 0 where not every cut is declared."""
+    """Pipeline and tail seconds that no cut is below, (B,); 0 where not every cut is declared, or it is late."""
     bounds = np.zeros(meshes.size)
     points = np.stack([meshes.schedule, meshes.pp])
     unique, inverse = np.unique(points, axis=1, return_inverse=True)
@@ -41,6 +41,8 @@ def program_bounds(
         if not here.size or not takes_every_cut(SCHEDULES[schedule], 1, len(rows.blocks)):
             continue
         for start in range(0, here.size, together):
+            if late():
+                return bounds
             some = here[start : start + together]
             shown = times.send_s[some] * pricer.engine.overlap().send_shown_plain
             program = _Program.of(rows, times.take(some), shown, micro[some])

@@ -11,7 +11,7 @@ from cost_models.specs.strategy import parse_strategy
 from planner.errors import VerificationFailed
 from planner.evaluation import Context, evaluate
 from planner.make_plan import make_plan
-from planner.request import SearchRequest
+from planner.request import RunRequest, SearchRequest
 from planner.verify import simulated_step_s, verify
 
 MODELS = (
@@ -54,6 +54,30 @@ def test_every_plan_verifies(make_situation, seed):
                 assert step_s == pytest.approx(prediction.step_s, rel=1e-9)
                 verified += 1
     assert verified >= 3
+
+
+@pytest.mark.parametrize(
+    ("objective", "pareto"),
+    [
+        ("cost_per_token", False),
+        ("energy", False),
+        ("goodput", False),
+        pytest.param("batch", False, marks=pytest.mark.matrix),
+        pytest.param("step_time", True, marks=pytest.mark.matrix),
+    ],
+)
+def test_plans_of_every_objective_verify(make_situation, objective, pareto):
+    """Under the request that they are for: its devices and batch may be others than those that were asked for."""
+    job: dict[str, object] = {"seq_len": 2048, "global_batch": 32}
+    of = make_situation("llama-3.2-1b", "dgx-h100", 8, **job)
+    run = RunRequest(tokens=1e10, price_per_device_hour_usd=2.0)
+    result = make_plan(of, SearchRequest(objective=objective, run=run, pareto=pareto, top_k=3))
+    changes = dict(result.changes)
+    devices = changes.pop("devices", 8)
+    asked = make_situation("llama-3.2-1b", "dgx-h100", devices, **job | changes)
+    assert result.best is not None
+    for prediction in (result.best, *result.alternatives):
+        verify(Context.of(asked), prediction)
 
 
 @pytest.mark.parametrize("schedule", ["zb-h1", "zb-v", "dualpipe-v", "gpipe"])

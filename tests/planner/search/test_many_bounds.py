@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 
 import numpy as np
@@ -14,12 +15,20 @@ from cost_models.schedule import ScheduleName
 from planner.candidates import enumerate_candidates
 from planner.evaluation import Context
 from planner.restrictions import read_restrictions
-from planner.search.cut_bounds import RowTimes, TellingRanks, _held, _least_cut, telling_ranks
+from planner.search.cut_bounds import (
+    RowTimes,
+    TellingRanks,
+    _held,
+    _least_cut,
+    declared_bounds,
+    telling_ranks,
+)
 from planner.search.mesh_bounds import CHUNK, batch_sums
 from planner.search.mesh_table import without_full
 from planner.search.path_pool import PathPool, point_of
 from planner.search.pool_bounds import MemberTimes, PoolBounds
 from planner.search.problem import chunks_of, price_many
+from planner.search.program_bounds import program_bounds
 from planner.search.state_block import RowBytes, StateBlock, fewest_replicas
 from planner.search.windows import declared_cuts
 
@@ -155,3 +164,17 @@ def test_more_replicas_never_need_less_memory(make_situation, engine, model, clu
         )
         assert (least.static_bytes[least.place] <= most.static_bytes[most.place] * (1 + 1e-12)).all()
         assert (least.room_bytes[least.place] >= most.room_bytes[most.place] * (1 - 1e-12)).all()
+
+
+@pytest.mark.parametrize("bounds", [declared_bounds, program_bounds])
+def test_bounds_of_meshes_that_were_not_reached_in_time_say_nothing(make_situation, bounds):
+    of = make_situation(*CASES[0][:3], **CASES[0][3])
+    context, rows = Context.of(of), model_rows(of.model, of.job)
+    for batch in batches_of(of, context)[:2]:
+        priced = context.pricer.price(batch)
+        rules = batch_rules(context.pricer, priced)
+        parts = (context.pricer, rows, batch, RowTimes.of(priced, rules), np.zeros(batch.size))
+        assert (bounds(*parts, lambda: True) == 0.0).all()
+        some, every = bounds(*parts, partial(next, iter([False]), True)), bounds(*parts)
+        assert ((some == 0.0) | (some == every)).all()
+        assert every.max() > 0.0
