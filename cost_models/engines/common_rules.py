@@ -63,10 +63,10 @@ def _data_parallel_sentence(
     facts: Facts, mesh: dict[str, int], strategy: Strategy
 ) -> tuple[str, tuple[str, ...]]:
     shard, replicate, dp = mesh["dp_shard"], mesh["dp_replicate"], mesh["dp"]
-    return (
-        f"dp_shard {shard} x dp_replicate {replicate} = {shard * replicate} is not dp {dp}",
-        nearest_values("dp_shard", divisors(dp), shard),
-    )
+    said = f"dp_shard {shard} x dp_replicate {replicate} = {shard * replicate} is not dp {dp}"
+    if dp % replicate:  # no number of shards goes with these replicas
+        return said, nearest_values("dp_replicate", divisors(dp), replicate)
+    return said, (f"dp_shard {dp // replicate}",)
 
 
 def _experts_need_moe(facts: Facts, meshes: MeshBatch) -> Bool:

@@ -161,3 +161,19 @@ def test_why_a_pipeline_for_175b(make_situation):
 
 def candidates_of(of: Situation) -> Candidates:
     return enumerate_candidates(of.engine, of.facts, read_restrictions({}, ()))
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        (
+            "tp=2,dp=4,dp_replicate=3",
+            "use dp_replicate 1, 2 or 4",
+        ),  # no number of shards goes with 3 replicas of 4
+        ("tp=2,dp=4,dp_replicate=2,dp_shard=4", "use dp_shard 2"),
+    ],
+)
+def test_shards_and_replicas_that_do_not_make_up_dp_name_what_would(make_situation, text, advice):
+    of = make_situation("llama-3.2-1b", "dgx-h100", 8, engine="torchtitan", seq_len=2048, global_batch=64)
+    with pytest.raises(IllegalStrategy, match=f"data_parallel_shards: .* is not dp 4; {advice}$"):
+        evaluate(of, parse_strategy(text))
