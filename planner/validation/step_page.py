@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from planner.validation.calibrate import Calibration, Left
 from planner.validation.calibrate.fit import generation_key
+from planner.validation.calibrate.spread import held
 from planner.validation.predict import Outcome
 from planner.validation.ranking import NOISE, interval_half_width, named_orders, ranking, weak_scaling
 from planner.validation.report import ValidationReport, within_interval
@@ -33,6 +34,7 @@ def step_section(report: ValidationReport, found: Calibration) -> str:
         _scaling(report),
         "## Intervals\n",
         _intervals(stated),
+        _held(found),
         "## Fitted constants\n",
         _constants(found),
     )
@@ -153,6 +155,24 @@ def _intervals(outcomes: Sequence[Outcome]) -> str:
             lines.append(
                 f"| {name} | {len(rows)} | {_percent(within_interval(rows))} | {_percent(interval_half_width(rows))} |"
             )
+    return "\n".join((*lines, ""))
+
+
+def _held(found: Calibration) -> str:
+    """What intervals hold of errors that the constants have not seen."""
+    lines = [
+        "The same of fitted rows: each left out, and its whole source left out, when nothing of its software or device",
+        "may be known. Narrower intervals would hold less: their widths are the narrowest of a grid that holds the",
+        "rows (docs/cost_model.md, Calibration).",
+        "",
+        "| fitted rows | rows | row left out: inside | half-width | source left out: inside | half-width |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for name, kind in (("dense", "dense"), ("mixtures", "moe"), ("vision", "vision")):
+        one = held(found, kind)
+        if one:
+            cells = (one.by_row, one.by_row_half, one.by_source, one.by_source_half)
+            lines.append(f"| {name} | {one.rows} | {' | '.join(map(_percent, cells))} |")
     return "\n".join((*lines, ""))
 
 

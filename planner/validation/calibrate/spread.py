@@ -155,6 +155,44 @@ def _quantile(ratios: Sequence[tuple[float, str]]) -> float:
     return max(ratio for ratio, _ in ratios)
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Rows of a kind, the share of their errors inside the 90 % interval and its median half-width: each row left out,
+    and its whole source left out (None for fewer than FEWEST rows)."""
+
+    rows: int
+    by_row: float
+    by_row_half: float
+    by_source: float
+    by_source_half: float
+
+
+def held(found: Calibration, kind: str) -> Held | None:
+    """How intervals hold errors that their constants have not seen."""
+    rows = of_kind(found.rows, kind)
+    if len(rows) < FEWEST:
+        return None
+    spread = fitted_spread(rows, () if kind in BY_RELEASE else of_kind(found.others, kind))
+    noises = noises_of(rows, spread)
+    near = [_half(left, spread, noises[generation_of(left)], left.near) for left in rows]
+    far = [
+        _half(
+            left,
+            spread,
+            spread.noise if _only_of_its_source(left, rows) else noises[generation_of(left)],
+            left.far,
+        )
+        for left in rows
+    ]
+    return Held(
+        len(rows),
+        fmean(abs(left.without) <= half for left, half in zip(rows, near, strict=True)),
+        median(map(math.expm1, near)),
+        fmean(abs(left.by_source) <= half for left, half in zip(rows, far, strict=True)),
+        median(map(math.expm1, far)),
+    )
+
+
 def generation_of(left: Left) -> str:
     """The generation of software whose constants price a row."""
     return left.case.situation.generation.name

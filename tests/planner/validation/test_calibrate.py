@@ -14,7 +14,7 @@ from planner.validation.calibrate import Calibration, calibrate, efficiency_unde
 from planner.validation.calibrate.fit import Left
 from planner.validation.calibrate.parameters import Expected, Parameter, parameters_of
 from planner.validation.calibrate.solve import NOISE, deviation, precision_root, robust_solve
-from planner.validation.calibrate.spread import fitted_spread, spreads_of
+from planner.validation.calibrate.spread import fitted_spread, held, spreads_of
 from planner.validation.calibrate.support import typical_slopes, unknown
 from planner.validation.predict import Outcome, outcome_of, predict_case
 from planner.validation.rows import Run
@@ -160,3 +160,12 @@ def test_the_files_hold_what_the_fit_would_write():
     assert load_generation("auto", "megatron", "0.19").name == "bridge-2026"
     assert load_generation("internevo-2023", "megatron", "0.19").grouped == 1.0
     assert parameters_of([]) == ()
+
+
+def test_shares_held_are_told_of_rows_and_sources_left_out(found: Calibration):
+    one = held(found, "dense")
+    assert one
+    assert one.rows == len(found.rows)
+    assert 0.0 <= one.by_source <= 1.0
+    assert one.by_source_half > one.by_row_half > 0.0
+    assert held(found, "moe") is None
