@@ -101,7 +101,7 @@ def merge(library, tensors, settings):
             weight = module.gate_up_proj if path.endswith(".base_layer") else module.down_proj
             experts = weight.shape[0]
             pair = up.reshape(up.shape[0], -1, experts), down.reshape(experts, -1, down.shape[-1])
-            weight.data += scale * torch.einsum("ore,eri->eoi", *pair)
+            weight.data += scale * torch.einsum("axe,exi->eai", *pair)
         else:
             assert patterns[1] == down.shape[0]
             delta = scale * up @ down
