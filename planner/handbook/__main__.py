@@ -1,21 +1,22 @@
-"""`python -m planner.handbook DOCS`: fill tables, draw figures, write the reference."""
+"""`python -m planner.handbook [DOCS]`: fill tables, draw figures, write the reference."""
 
-import sys
 from pathlib import Path
+
+import click
 
 from planner.handbook.figures import write_figures
 from planner.handbook.pages import write_pages
 from planner.handbook.reference import write_reference
 
 
-def main(arguments: list[str]) -> int:
+@click.command()
+@click.argument("docs", type=click.Path(exists=True, file_okay=False, path_type=Path), default="docs")
+def main(docs: Path) -> None:
     """Write all of it below the folder of the documents."""
-    docs = Path(arguments[0] if arguments else "docs")
     write_pages(docs)
     write_figures(docs / "concepts" / "figures")
     write_reference(docs / "reference")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()
