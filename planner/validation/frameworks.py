@@ -138,7 +138,10 @@ FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
     ("MXNet", Framework("ddp", _FUSED_NORMS, "MXNet with Horovod as ddp", generation="mxnet-2020")),
     ("PaddlePaddle", Framework("ddp", _FUSED_NORMS, "Paddle as ddp", generation="paddle-2022")),
     ("TensorFlow 2", Framework("ddp", _EXAMPLES_BERT, "TensorFlow 2 as ddp", generation="tensorflow-2020")),
-    ("TensorFlow", Framework("ddp", _FUSED_NORMS, "TensorFlow with XLA as ddp", generation="tensorflow-2020")),
+    (
+        "TensorFlow",
+        Framework("ddp", _FUSED_NORMS, "TensorFlow with XLA as ddp", generation="tensorflow-2020"),
+    ),
     (
         "DeepSpeed",
         Framework("deepspeed", {"engine.modules": "transformers"}, "as the transformers library's modules"),
