@@ -16,7 +16,7 @@ def main() -> None:
             "llama-3.1-8b", {"name": "ours", "groups": groups, "tiers": [NVLINK, NETWORK]}, **JOB
         ).best
         where = ", ".join(best.strategy.stage_groups) or "one group"
-        print(f"{title:12} {best.step_s:.2f} s  {best.strategy.text()}  stages on: {where}")
+        print(f"{title:12} {best.step_s:.2f} s  {best.strategy.mesh_text()}  stages on: {where}")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def main() -> None:
         print(f"{title:24} {found.step_s:.2f} s, {found.memory.peak_allocated_bytes / 2**30:.1f} GiB")
     result = plan(MODEL, CLUSTER, options={"job.moe_imbalance": 1.2}, max_seconds=60.0, **JOB)
     print(f"{result.status}, gap {result.certificate.gap:.1%}: {result.best.step_s:.2f} s")
-    print(result.best.strategy.text())
+    print(result.best.strategy.mesh_text())
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ def main() -> None:
         held = found.memory.peak_allocated_bytes / 2**30
         print(f"{strategy:30} {found.verdict:12} {held:6.1f} GiB  {found.step_s:.2f} s")
     best = plan(MODEL, "dgx-a100:8", **JOB).best
-    print(f"best: {best.strategy.text()}")
+    print(f"best: {best.strategy.mesh_text()}")
     print(
         f"      {best.step_s:.2f} s a step, {best.tokens_per_s_per_device:.0f} tokens/s a GPU, MFU {best.mfu:.1%}"
     )

@@ -15,7 +15,7 @@ def main() -> None:
     """Plan, compare with a layout found by hand, export."""
     result = plan(MODEL, CLUSTER, **JOB)
     best = result.best
-    print(f"{result.status}, gap {result.certificate.gap:.2%}: {best.strategy.text()}")
+    print(f"{result.status}, gap {result.certificate.gap:.2%}: {best.strategy.mesh_text()}")
     print(
         f"{best.step_s:.1f} s a step (90 %: {best.step_s_low:.1f} to {best.step_s_high:.1f}), MFU {best.mfu:.1%}"
     )

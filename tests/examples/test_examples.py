@@ -8,7 +8,7 @@ import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SAID = {
-    "one_node_7b": ("best: tp=1", "16 GPUs:"),
+    "one_node_7b": ("best: DP8 ZeRO-", "16 GPUs:"),
     "seventy_b_on_64": ("optimal, gap 0.0", "losses: none"),
     "moe_on_512": ("ep 8:", "capacity 1.25"),
     "mixed_a100_h100": ("H100 alone", "stages on: old, new"),
