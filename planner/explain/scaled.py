@@ -65,8 +65,14 @@ def _raised(figure: Figure, factor: float = MORE, added: float = 0.0) -> Figure:
 
 
 def _more_flops(device: DeviceSpec) -> DeviceSpec:
+    """Its power limit grows with its peaks: a device that only promises more would lower its clock for it."""
     peaks = {name: _raised(figure) for name, figure in device.peak_flops.items()}
-    return device.model_copy(update={"peak_flops": peaks, "vector_flops": _raised(device.vector_flops)})
+    faster = {
+        "peak_flops": peaks,
+        "vector_flops": _raised(device.vector_flops),
+        "power_w": _raised(device.power_w),
+    }
+    return device.model_copy(update=faster)
 
 
 def _more_memory_bandwidth(device: DeviceSpec) -> DeviceSpec:

@@ -81,7 +81,7 @@ def test_contradictions_name_the_key_and_the_numbers(config, pointer, numbers):
 def test_an_unknown_family_is_refused_by_name_with_the_ways_out():
     error = refusal({"model_type": "lama"}, UnknownModelFamily)
     assert "'lama'" in error.detail
-    assert "did you mean llama?" in error.detail
+    assert "did you mean llama" in error.detail
     assert "layers file" in error.detail
     assert "pip install parallelism-planner[transformers]" in error.detail
     assert set(error.allowed) == set(FAMILIES)
