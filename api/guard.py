@@ -55,7 +55,7 @@ class Guard:
         self.settings = settings
         self.keyring = keyring
         self.metrics = metrics
-        self._working: Counter[str] = Counter()
+        self._working: Counter[tuple[str, bool]] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it with a problem."""
@@ -94,21 +94,24 @@ class Guard:
             await problem_response(failed, request_id)(scope, receive, answer.send)
 
     async def _within_quota(self, scope: Scope, receive: Receive, answer: "_Answer", caller: Caller) -> None:
-        """Pass a request on; what computes or changes something counts against its key's quota."""
-        if not caller.key_id or scope["method"] in READS:
+        """Pass a request on, counted against its key: reads, streams of events among them, apart from what works."""
+        if not caller.key_id:
             await self.app(scope, receive, answer.send)
             return
-        limit = self.settings.max_per_key
-        if self._working[caller.key_id] >= limit:
-            detail = f"{limit} requests of this key are under way; ask again in {RETRY_AFTER_S} s"
+        reads = scope["method"] in READS
+        limit = self.settings.max_reads_per_key if reads else self.settings.max_per_key
+        place = (caller.key_id, reads)
+        if self._working[place] >= limit:
+            kind = "reads" if reads else "requests"
+            detail = f"{limit} {kind} of this key are under way; ask again in {RETRY_AFTER_S} s"
             raise Problem(429, "too_many_requests", detail, headers={"Retry-After": str(RETRY_AFTER_S)})
-        self._working[caller.key_id] += 1
+        self._working[place] += 1
         try:
             await self.app(scope, receive, answer.send)
         finally:
-            self._working[caller.key_id] -= 1
-            if not self._working[caller.key_id]:
-                del self._working[caller.key_id]
+            self._working[place] -= 1
+            if not self._working[place]:
+                del self._working[place]
 
     async def _admit(self, scope: Scope, headers: Headers) -> Caller:
         """Who asks; raises Problem where this caller may not ask."""

@@ -49,6 +49,8 @@ class Settings(Frozen):
     max_waiting: Annotated[int, Field(ge=0)] = 16
     max_per_key: Annotated[int, Field(ge=1)] = 64
     """Requests of one key that compute or change something at once."""
+    max_reads_per_key: Annotated[int, Field(ge=1)] = 1000
+    """Reads of one key at once; a stream of events is one for as long as it lasts."""
     allow_runs: bool = False
     """Whether plans may be run; everything below is of no use without."""
     run_roots: tuple[Path, ...] = ()

@@ -174,6 +174,31 @@ def test_one_key_cannot_take_all_places() -> None:
     assert asyncio.run(story()) == [429, 200, 200, 200, 200, 200]
 
 
+def test_streams_of_one_key_have_a_limit_of_their_own() -> None:
+    app = create_app(Settings(host="0.0.0.0", max_reads_per_key=2, max_per_key=1))
+    release = asyncio.Event()
+
+    @app.get("/long")
+    async def long() -> None:
+        await release.wait()
+
+    async def story() -> list[int]:
+        _, key = create_key(app.state.database, "team", "plan")
+        _, other = create_key(app.state.database, "other", "read")
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url=URL) as client:
+            waiting = [asyncio.ensure_future(client.get("/long", headers=bearer(key))) for _ in range(2)]
+            await asyncio.sleep(0.2)
+            refused = await client.get("/v1/profiles", headers=bearer(key))
+            works = await client.delete("/v1/plans/none", headers=bearer(key))
+            theirs = await client.get("/v1/profiles", headers=bearer(other))
+            release.set()
+            answers = await asyncio.gather(*waiting)
+        assert "2 reads of this key" in refused.json()["detail"]
+        return [refused.status_code, works.status_code, theirs.status_code, *(a.status_code for a in answers)]
+
+    assert asyncio.run(story()) == [429, 404, 200, 200, 200]
+
+
 def run_keys(*arguments: str) -> Any:
     """A `planner-server keys` command."""
     return CliRunner().invoke(keys, list(arguments))
