@@ -208,7 +208,8 @@ async def is_still_admitted(keyring: KeyRing, scope: Scope) -> bool:
     key = _bearer(Headers(scope=scope))
     try:
         if scope["state"]["caller"] is KEYLESS:
-            return not await run_in_threadpool(keyring.needs_key)
+            needs = keyring.needs_key_known()
+            return not (await run_in_threadpool(keyring.needs_key) if needs is None else needs)
         return keyring.known(key) is not None or await run_in_threadpool(keyring.caller, key) is not None
     except (Problem, *DATABASE_AWAY):
         return True  # not known; nothing new comes without the database either

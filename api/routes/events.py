@@ -1,6 +1,7 @@
 """Events of a plan as server-sent events: what was, then what comes, until the plan has ended."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, Final
 
@@ -63,7 +64,8 @@ async def stream(
     """
     feed = await run_in_threadpool(watch.join, plan_id)
     now = asyncio.get_running_loop().time
-    said_s = looked_s = now()
+    said_s = now()
+    looked_s = said_s - random.uniform(0.0, LOOK_S)  # streams that began together do not all ask at once
     try:
         while True:
             if now() - looked_s >= LOOK_S:

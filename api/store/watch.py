@@ -17,6 +17,9 @@ from api.store.database import Database
 from api.store.tables import plans
 
 POLL_S: Final = 0.2
+AT_ONCE: Final = 8
+BETWEEN_S: Final = 0.01
+"""Readers of one plan that are woken together, and the time until the next ones are."""
 
 log = logging.getLogger("api")
 
@@ -58,10 +61,21 @@ class Feed:
         return True
 
     def wake(self) -> None:
-        """Wake everybody who waits; called from the watching thread."""
+        """Wake everybody who waits, in turn; called from the watching thread."""
+        sleepers: dict[asyncio.AbstractEventLoop, list[asyncio.Event]] = {}
         for loop, event in list(self._waiting):
+            sleepers.setdefault(loop, []).append(event)
+        for loop, events in sleepers.items():
             if not loop.is_closed():
-                loop.call_soon_threadsafe(event.set)
+                loop.call_soon_threadsafe(_wake_in_turn, loop, events)
+
+
+def _wake_in_turn(loop: asyncio.AbstractEventLoop, events: list[asyncio.Event]) -> None:
+    """Wake a few readers, and the next ones in a moment: hundreds at once would hold up every other request."""
+    for event in events[:AT_ONCE]:
+        event.set()
+    if len(events) > AT_ONCE:
+        loop.call_later(BETWEEN_S, _wake_in_turn, loop, events[AT_ONCE:])
 
 
 class Watch:
