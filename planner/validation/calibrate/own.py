@@ -23,7 +23,7 @@ from cost_models.roofline.generations import (
     measured_factor,
     under_factors,
 )
-from planner.validation.calibrate.held_out import FEWEST, HELD_EVERY, SLACK, is_held
+from planner.validation.calibrate.held_out import FEWEST, before_and_after, helps, split
 from planner.validation.calibrate.own_memory import OwnMemory, calibrate_memory
 from planner.validation.calibrate.solve import robust_solve
 from planner.validation.calibrate.write import figure_line, replace_lines
@@ -56,7 +56,7 @@ class OwnCalibration:
     @property
     def helps_steps(self) -> bool:
         """Whether steps of runs that were not fitted to are predicted no worse."""
-        return self.errors["held_out_after"] <= self.errors["held_out_before"] + SLACK
+        return helps(self.errors)
 
     @property
     def helps(self) -> bool:
@@ -86,17 +86,13 @@ def calibrate_own(outcomes: Sequence[Outcome]) -> OwnCalibration:
         raise BadInput(
             f"{len(cases)} of {len(outcomes)} runs have a step time and all their knobs stated; give {FEWEST} or more"
         )
-    held = [case for case in cases if is_held(case.run.id)] if len(cases) >= HELD_EVERY else []
-    kept = [case for case in cases if case not in held] or cases
+    kept, held = split(cases, lambda case: case.run.id)
     keys = sorted({key for case in kept for key in _touched(case)})
     x = _fit(kept, keys)
     ratios = {key: round(math.exp(LOG_SIGMA * value), 4) for key, value in zip(keys, x, strict=True)}
-    errors = {
-        "fitted_before": _mean_error(kept, {}),
-        "fitted_after": _mean_error(kept, ratios),
-        "held_out_before": _mean_error(held or kept, {}),
-        "held_out_after": _mean_error(held or kept, ratios),
-    }
+    errors = before_and_after(
+        kept, held, lambda rows: _mean_error(rows, {}), lambda rows: _mean_error(rows, ratios)
+    )
     return OwnCalibration(ratios, len(kept), len(held), errors, calibrate_memory(outcomes))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from cost_models.device_memory import allocator_of
-from planner.validation.calibrate.held_out import FEWEST, HELD_EVERY, SLACK, is_held
+from planner.validation.calibrate.held_out import FEWEST, before_and_after, helps, split
 from planner.validation.predict import Outcome
 from planner.validation.ranking import grouped
 
@@ -26,7 +26,7 @@ class OwnMemory:
     @property
     def helps(self) -> bool:
         """Whether runs that were not fitted to are predicted no worse."""
-        return self.errors["held_out_after"] <= self.errors["held_out_before"] + SLACK
+        return helps(self.errors)
 
     def to_json(self) -> dict[str, object]:
         """`memory` of `planner calibrate --json`."""
@@ -44,18 +44,14 @@ def calibrate_memory(outcomes: Sequence[Outcome]) -> OwnMemory | None:
     known = [o for o in outcomes if o.memory_error is not None and not o.assumed]
     if len(known) < FEWEST:
         return None
-    held = [o for o in known if is_held(o.run.id)] if len(known) >= HELD_EVERY else []
-    kept = [o for o in known if o not in held] or known
+    kept, held = split(known, lambda o: o.run.id)
     shifts = {
         device: float(round(median(_beside_bytes(o) for o in rows)))
         for device, rows in grouped(kept, _device).items()
     }
-    errors = {
-        "fitted_before": _mean_error(kept, {}),
-        "fitted_after": _mean_error(kept, shifts),
-        "held_out_before": _mean_error(held or kept, {}),
-        "held_out_after": _mean_error(held or kept, shifts),
-    }
+    errors = before_and_after(
+        kept, held, lambda rows: _mean_error(rows, {}), lambda rows: _mean_error(rows, shifts)
+    )
     return OwnMemory(shifts, len(kept), len(held), errors)
 
 
