@@ -120,10 +120,7 @@ class Guard:
             return KEYLESS
         key = _bearer(headers)
         known = self.keyring.known(key) if key else None
-        needs = True if known else self.keyring.needs_key_known()
-        if needs is None:
-            needs = await run_in_threadpool(self.keyring.needs_key)
-        if not needs:
+        if not known and not await _needs_key(self.keyring):
             self._check_host(method, headers)
             return KEYLESS
         if method in READS and is_page(path):
@@ -208,11 +205,16 @@ async def is_still_admitted(keyring: KeyRing, scope: Scope) -> bool:
     key = _bearer(Headers(scope=scope))
     try:
         if scope["state"]["caller"] is KEYLESS:
-            needs = keyring.needs_key_known()
-            return not (await run_in_threadpool(keyring.needs_key) if needs is None else needs)
+            return not await _needs_key(keyring)
         return keyring.known(key) is not None or await run_in_threadpool(keyring.caller, key) is not None
     except (Problem, *DATABASE_AWAY):
         return True  # not known; nothing new comes without the database either
+
+
+async def _needs_key(keyring: KeyRing) -> bool:
+    """Whether requests carry a key: from memory, or from the database beside the loop."""
+    known = keyring.needs_key_known()
+    return await run_in_threadpool(keyring.needs_key) if known is None else known
 
 
 def is_page(path: str) -> bool:
