@@ -46,7 +46,7 @@ Name = Annotated[str, Path(max_length=60, pattern=r"^[a-z0-9_]+(\.[a-z0-9]+)+$")
 
 
 def folders() -> tuple[Traversable, ...]:
-    """Where files of the page stand: its own, the drawing modules, and the plotting library."""
+    """Where files of the page stand: its own, the drawing modules, and the libraries beside them."""
     assets = files("planner.report") / "assets"
     return (files("api.page") / "static", assets, assets / "vendor")
 

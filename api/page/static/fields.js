@@ -1,7 +1,7 @@
 // Fields of the form, and reading them.
 
 import { el } from "/page/base.js";
-import { parseToml } from "/page/toml.js";
+import { parse as parseToml } from "/page/smol_toml.min.js";
 
 /** A field with a label. */
 export function field(label, input, props = {}) {
@@ -30,7 +30,7 @@ export function pasted(input, name) {
   const text = input.value.trim();
   if (text === "") throw new FormError(input, `${name} is empty; paste the whole file, or open it`);
   let value;
-  try { value = /^\{|^\[(?!\[?\s*[A-Za-z_"])/.test(text) ? JSON.parse(text) : parseToml(text); } catch (error) { throw new FormError(input, `${name} does not parse (${error.message}); paste the whole file`); }
+  try { value = /^\{|^\[(?!\[?\s*[A-Za-z_"])/.test(text) ? JSON.parse(text) : parseToml(text); } catch (error) { throw new FormError(input, `${name} does not parse (${error.line ? `line ${error.line}: ` : ""}${error.message.split("\n")[0]}); paste the whole file`); }
   if (typeof value !== "object" || value === null || Array.isArray(value)) throw new FormError(input, `${name} is no JSON object; paste the whole file, braces included`);
   return value;
 }

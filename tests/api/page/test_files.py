@@ -77,13 +77,14 @@ def test_no_inline_script_or_style_stands_in_the_page() -> None:
     assert not re.search(r"\son[a-z]+=|\sstyle=", page)
 
 
-def test_the_plotting_library_is_the_vendors_and_keeps_its_licence() -> None:
+def test_libraries_are_their_vendors_and_keep_their_licences() -> None:
     for name, about in json.loads((VENDOR / "VENDOR.json").read_text()).items():
         content = (VENDOR / name).read_bytes()
         assert sha256(content).hexdigest() == about["sha256"]
         assert b"new Function" not in content
         assert about["version"]
     assert "Apache License" in (VENDOR / "echarts.LICENSE").read_text()
+    assert "Redistribution and use" in (VENDOR / "smol_toml.LICENSE").read_text()
 
 
 def test_views_of_a_strategy_are_given_and_an_illegal_one_is_refused(client: TestClient) -> None:
