@@ -19,7 +19,7 @@ from cost_models.mesh import MeshBatch, distinct_points
 from cost_models.operators.base import Axis, Phase, Shard, Style
 from cost_models.overlap import exposed
 from cost_models.roofline import Efficiency, kernel_seconds, stack_kernels
-from cost_models.row_work import RowWork, with_reference
+from cost_models.row_work import RowWork, left_alone, with_reference
 from cost_models.rows import RowLayer, Rows, model_rows, stack_shard
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.job import Job
@@ -109,7 +109,8 @@ class Pricer:
         """Work of every row alone, without what parameter states add to it; arrays (…, rows, B)."""
         points, inverse = distinct_points(meshes)
         style = self.style(meshes.key.cp_kind)
-        work = self._work(model_rows(self.model, self.job), points, style)
+        rows = model_rows(self.model, self.job)
+        work = left_alone(self._work(rows, points, style), rows.kept)
         moved = meshes.key.activations
         if moved.kind != "none":
             host, overlap = host_rates(self.cluster), self.engine.copy_overlap

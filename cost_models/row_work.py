@@ -41,6 +41,19 @@ def with_reference(work: RowWork, forwards: float) -> RowWork:
     )
 
 
+def left_alone(work: RowWork, kept: tuple[int, ...]) -> RowWork:
+    """Rows that a full recompute passes over: no more seconds and no fewer bytes when they are counted among it."""
+    rows = list(kept)
+    spared, passes = work.spared_parts_s.copy(), work.passes.copy()
+    saved, transient = work.full_saved_bytes.copy(), work.full_transient_bytes.copy()
+    spared[:, rows] = (work.forward_parts_s - work.base_parts_s)[:, rows]
+    passes[2:4, rows] = work.passes[:2, rows]
+    saved[rows], transient[rows] = work.saved_bytes[rows], work.transient_bytes[rows]
+    return replace(
+        work, spared_parts_s=spared, passes=passes, full_saved_bytes=saved, full_transient_bytes=transient
+    )
+
+
 def inner(values: Array) -> Array:
     """Values (rows, B) of blocks; nothing of the embedding and the head."""
     found = np.zeros_like(values)

@@ -1,7 +1,8 @@
 """The rows of a layer table: embedding, every kind of block, head; which layers each stands for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from cost_models.operators import CrossEntropy, LmHead
 from cost_models.operators.base import Shard
 from cost_models.operators.frozen import step_flops_share
 from cost_models.specs.job import Job
@@ -24,12 +25,15 @@ class RowLayer:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Distinct rows of a model: index 0 the embedding, the last the head (with trained MTP layers), between them the
-    distinct kinds of blocks; `blocks[l]` is the row of block l, `labels[l]` its name."""
+    """Distinct rows of a model: index 0 the embedding, the last the head (with trained MTP layers, unless these are the
+    last block), between them the distinct kinds of blocks; `blocks[l]` is the row of block l, `labels[l]` its name."""
 
     rows: tuple[tuple[RowLayer, ...], ...]
     blocks: tuple[int, ...]
     labels: tuple[str, ...]
+    kept: tuple[int, ...] = ()
+    """Rows of blocks that a full recompute leaves as they are: Megatron-Core's recompute of the first layers of a stage
+    passes over prediction layers (multi_token_prediction.py), and is priced so for all layers too."""
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -38,7 +42,7 @@ class Rows:
 
 
 def model_rows(model: ModelSpec, job: Job) -> Rows:
-    """Rows of a model; MTP layers stand with the head, only when trained."""
+    """Rows of a model; MTP layers stand with the head, or as the last block, only when trained."""
     kinds: dict[tuple[str, str, frozenset[str], bool], tuple[int, RowLayer]] = {}
     stored: set[str] = set()
     blocks: list[int] = []
@@ -56,13 +60,38 @@ def model_rows(model: ModelSpec, job: Job) -> Rows:
                 blocks += [kinds.setdefault(_row_key(row), (1 + len(kinds), row))[0]] * run
                 stored |= groups
                 left -= run
-    middle = tuple((row,) for _, row in kinds.values())
-    head = [layer for layer in model.layers if layer.role is Role.HEAD]
-    if job.options.train_mtp:
-        head += [layer for layer in model.layers if layer.role is Role.MTP]
+    middle: tuple[tuple[RowLayer, ...], ...] = tuple((row,) for _, row in kinds.values())
+    head = _row(model, [layer for layer in model.layers if layer.role is Role.HEAD])
+    predictions = [layer for layer in model.layers if layer.role is Role.MTP and job.options.train_mtp]
+    kept: tuple[int, ...] = ()
+    if predictions and model.mtp_in_stages:
+        apart = [_apart(row) for row in _row(model, predictions)]
+        kept = (1 + len(middle),)
+        blocks += kept
+        labels.append(predictions[0].kind)
+        middle = (*middle, tuple(body for body, _ in apart))
+        head += tuple(loss for _, loss in apart)
+    else:
+        head += _row(model, predictions)
     embedding = [layer for layer in model.layers if layer.role in (Role.EMBEDDING, Role.CONNECTOR)]
-    rows = (_row(model, embedding), *middle, _row(model, head))
-    return Rows(rows, tuple(blocks), tuple(labels))
+    rows = (_row(model, embedding), *middle, head)
+    return Rows(rows, tuple(blocks), tuple(labels), kept)
+
+
+def _apart(row: RowLayer) -> tuple[RowLayer, RowLayer]:
+    """A prediction layer without its head and loss, and these alone, which read what it hands on."""
+    is_last = [isinstance(op, LmHead | CrossEntropy) for op in row.kind.operators]
+    body = tuple(op for op, last in zip(row.kind.operators, is_last, strict=True) if not last)
+    loss = tuple(
+        op.model_copy(update={"inputs": ("x",)}) if isinstance(op, LmHead) else op
+        for op, last in zip(row.kind.operators, is_last, strict=True)
+        if last
+    )
+    kinds = (
+        row.kind.model_copy(update={"operators": body}),
+        row.kind.model_copy(update={"name": f"{row.kind.name}_head", "operators": loss, "scopes": ()}),
+    )
+    return replace(row, kind=kinds[0]), replace(row, kind=kinds[1])
 
 
 def shared_groups(model: ModelSpec, layer: Layer) -> frozenset[str]:

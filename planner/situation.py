@@ -96,7 +96,7 @@ def situate(model: ModelSpec, cluster: ClusterSpec, job: JobRequest) -> Situatio
     model = fine_tuned(model, resolved.trainable)
     engine = find_engine(resolved)
     engine.check_job(model, cluster, resolved)
-    return Situation(model, cluster, resolved, engine, job)
+    return Situation(engine.staged(model), cluster, resolved, engine, job)
 
 
 def changed(situation: Situation, changes: Mapping[str, Any]) -> Situation:

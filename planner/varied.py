@@ -33,6 +33,9 @@ DTYPES: Final = ("grad_dtype", "moment_dtype", "second_moment_dtype", "master_dt
 MOST: Final = 64
 """Combinations that one request may ask for."""
 LEAST_SECONDS: Final = 0.05
+STEPS_GAIN: Final = 1.02
+"""A combination is searched up to this far above the best step before it: small steps from its best plan may lead below
+(search/polish.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,9 @@ def _fastest(
             update={"vary": {}, "max_seconds": max(left / (len(asked) - number), LEAST_SECONDS)}
         )
         limit = within_s if best is None or best.best is None else best.best.step_s
-        answer = oracle.fastest(variant.situation, own, report, explain=False, within_s=limit)
+        answer = oracle.fastest(
+            variant.situation, own, report, explain=False, within_s=min(STEPS_GAIN * limit, within_s)
+        )
         answers.append(answer)
         if answer.best is not None and answer.best.step_s < limit:
             best = replace(answer, changes={**answer.changes, **variant.changes})

@@ -140,6 +140,10 @@ class Engine(ABC):
         if job.global_batch < 1:
             raise InvalidJob(f"global batch {job.global_batch}; give at least 1", pointer="/job/global_batch")
 
+    def staged(self, model: ModelSpec) -> ModelSpec:
+        """The model as the engine's stages count it."""
+        return model
+
     @abstractmethod
     def space(self, model: ModelSpec, job: Job) -> Space:
         """What the search may try."""

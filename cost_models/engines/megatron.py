@@ -20,11 +20,13 @@ from cost_models.engines.base import (
 from cost_models.engines.megatron_dummies import empty_gradient_bytes
 from cost_models.engines.megatron_fsdp import fsdp_instants, fsdp_plan, fsdp_states
 from cost_models.engines.megatron_rules import (
+    check_predictions,
     fp8_rules,
     kv_divides,
     kv_replication,
     offloads_without_recompute,
     plain_sends,
+    predictions_in_stages,
     shards_precision_aware,
     whole_encoder_decoder,
 )
@@ -56,6 +58,7 @@ from cost_models.specs.model import ModelSpec
 from cost_models.units import Num
 
 KV_REPLICATION_SINCE = "0.16"
+MTP_STAGES_SINCE = "0.16"
 SCHEDULES_RUN = (ScheduleName.ONE_F_ONE_B, ScheduleName.INTERLEAVED)
 PAIR_SCHEDULES = frozenset(SCHEDULES_RUN)
 """Whose steady state merges a forward with the backward of another micro-batch (combined_1f1b.py)."""
@@ -105,6 +108,12 @@ class Megatron(Engine):
                 "adamw alone, use fp32 engine.moment_dtype and engine.master_dtype",
                 pointer="/job/optimizer",
             )
+        if self.settings.mtp_in_stages:
+            check_predictions(model, job, self.version, since=_at_least(self.version, MTP_STAGES_SINCE))
+
+    def staged(self, model: ModelSpec) -> ModelSpec:
+        """With prediction layers among the blocks where they are asked to be."""
+        return model.model_copy(update={"mtp_in_stages": self.settings.mtp_in_stages})
 
     def usual_zero(self, pp: int) -> int:
         """The distributed optimizer; optim_grads_params under Megatron-FSDP, as its argument's default is."""
@@ -285,6 +294,8 @@ class Megatron(Engine):
             rules = (*rules, _overlapped_experts())
         if not self.settings.overlap_p2p:
             rules = (*rules, plain_sends())
+        if self.settings.mtp_in_stages:
+            rules = (*rules, predictions_in_stages())
         if self.settings.transformer_impl == "transformer_engine":
             rules = (*rules, *fp8_rules())
         kv_rule = kv_replication() if _at_least(self.version, KV_REPLICATION_SINCE) else kv_divides()

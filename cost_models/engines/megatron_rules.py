@@ -3,8 +3,10 @@
 import numpy as np
 
 from cost_models.engines.rules import Facts, Rule, divides, fixed, nearest_values
+from cost_models.errors import InvalidJob
 from cost_models.mesh import Bool, Int, MeshBatch
-from cost_models.specs.job import Precision
+from cost_models.specs.job import Job, Precision
+from cost_models.specs.model import ModelSpec
 from cost_models.specs.strategy import Strategy
 
 FP8_MULTIPLE = 16
@@ -14,6 +16,7 @@ MX_BLOCK = 32
 """Elements of a block of mxfp8 that share a scale (OCP Microscaling 1.0)."""
 
 ARGUMENTS = "megatron/training/arguments.py"
+LAYOUT = "megatron/core/transformer/pipeline_parallel_layer_layout.py"
 TRANSFORMER_ENGINE = "transformer_engine/pytorch/utils.py"
 
 
@@ -94,6 +97,35 @@ def offloads_without_recompute() -> Rule:
         "act_offload of blocks with selective recompute, which --cpu-offloading does not go with",
         ("recompute=none", "act_offload=none"),
     )
+
+
+def predictions_in_stages() -> Rule:
+    """Prediction layers behind the decoder's, on the last chunk of a pipeline rank that is not the first."""
+    return fixed(
+        "megatron_mtp_stages",
+        LAYOUT,
+        lambda facts, meshes: meshes.pp < 3,
+        "engine.mtp_in_stages with pp {pp}: prediction layers stand with the loss or between it and the first rank",
+        ("pp 3 or more", "engine.mtp_in_stages=false"),
+    )
+
+
+def check_predictions(model: ModelSpec, job: Job, version: str, *, since: bool) -> None:
+    """Raises InvalidJob where there is no prediction layer to place, or none may leave the loss's stage."""
+    why = ""
+    if not since:
+        why = (
+            f"megatron@{version} keeps prediction layers in the last stage together with the loss ({LAYOUT})"
+        )
+    elif not model.num_predictions:
+        why = f"{model.name} has no multi-token-prediction layers"
+    elif not job.options.train_mtp:
+        why = "no prediction layer is trained; set job.train_mtp=true"
+    if why:
+        raise InvalidJob(
+            f"engine.mtp_in_stages=true, but {why}; leave it out",
+            pointer="/job/options/engine.mtp_in_stages",
+        )
 
 
 def fp8_rules() -> tuple[Rule, ...]:

@@ -42,6 +42,9 @@ class MegatronOptions(EngineOptions):
     """NeMo's and Megatron-Bridge's recipes set NCCL_NVLS_ENABLE=0 to save the memory of its buffers."""
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
+    mtp_in_stages: bool = False
+    """Stages count trained prediction layers as one more block behind the model's own, so that they may stand before
+    the loss's stage ("m" of --pipeline-model-parallel-layout, core 0.16 and later)."""
     broadcast_params: bool = False
     """The step's new parameters are sent round by one broadcast a rank, as the ZeRO-1 of InternEvo does."""
     tp_comm_overlap: bool = False

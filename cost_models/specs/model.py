@@ -21,7 +21,7 @@ class Role(StrEnum):
     EMBEDDING = "embedding"  # always on the first stage
     BLOCK = "block"  # counted by `stages=...`; stages are cut between blocks
     CONNECTOR = "connector"  # from a vision tower to the decoder: stands with the embedding, counts apart
-    MTP = "mtp"  # multi-token prediction: on the last stage, only when trained
+    MTP = "mtp"  # multi-token prediction: on the last stage, or counted by `stages`; only when trained
     HEAD = "head"  # final norm, head and loss: always on the last stage
 
 
@@ -117,6 +117,9 @@ class ModelSpec(Frozen):
     """What is needed to build the model and costs nothing: rope, norm, activation, bias, router scoring."""
     assumed: tuple[Assumed, ...] = ()
     reader: str = "layers"
+    mtp_in_stages: bool = False
+    """Whether stages count the prediction layers, all of them as one more block behind the model's own, so that they
+    may stand before the loss's stage; the head of each stays with the loss."""
 
     @model_validator(mode="after")
     def _references_exist(self) -> "ModelSpec":
@@ -150,7 +153,17 @@ class ModelSpec(Frozen):
     @property
     def num_blocks(self) -> int:
         """Number of layers that pipeline stages are made of."""
+        return self.num_layers + (self.mtp_in_stages and self.num_predictions > 0)
+
+    @property
+    def num_layers(self) -> int:
+        """Number of the model's own blocks, without prediction layers."""
         return sum(layer.count for layer in self.layers if layer.role is Role.BLOCK)
+
+    @property
+    def num_predictions(self) -> int:
+        """Number of multi-token-prediction layers, trained or not."""
+        return sum(layer.count for layer in self.layers if layer.role is Role.MTP)
 
     @property
     def recompute_scopes(self) -> tuple[str, ...]:

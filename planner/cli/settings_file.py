@@ -91,9 +91,9 @@ def _from_settings(question: Question, name: str, form: str | None) -> Asked:
     settings = read_settings(
         text, form or find_out(text, name), Beside(cluster.num_devices, model, question.job, version)
     )
-    if model is not None and model.num_blocks != settings.model.num_blocks:
+    if model is not None and model.num_layers != settings.model.num_layers:
         raise BadInput(
-            f"--model {model.name} has {model.num_blocks} layers, the settings build {settings.model.num_blocks}; "
+            f"--model {model.name} has {model.num_layers} layers, the settings build {settings.model.num_layers}; "
             "leave --model out or give the one that they train",
             pointer="/model",
         )

@@ -94,7 +94,7 @@ def sizes_of(split: Split) -> Sizes:
     attention = next(op for op in model.kinds["dense"].operators if isinstance(op, Attention))
     return Sizes(
         parameters=found.parameters,
-        layers=model.num_blocks,
+        layers=model.num_layers,
         hidden=attention.heads * attention.qk_dim,
         keys=2 * attention.kv_heads * attention.qk_dim,
         tokens=(split.case.seq_len or 1) * split.case.global_batch // strategy.dp,

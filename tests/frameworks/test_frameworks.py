@@ -47,6 +47,22 @@ def test_megatron(model):
         assert tuple(verdict["layers"]) == run.strategy.stages
 
 
+def test_megatron_places_predictions_where_stages_do():
+    options = {"job.train_mtp": True, "engine.mtp_in_stages": True}
+    of = situation("deepseek-v3", "megatron", 512, **options)
+    runs = []
+    for end in (("2", "1", "0"), ("1", "2", "0"), ("1", "1", "1")):
+        text = "tp=2,pp=16,ep=32,vpp=2,recompute=selective:moe_act,stages=" + "+".join(
+            ["3", *["2"] * 28, *end]
+        )
+        runs.append(PlannedRun(of, evaluate(of, parse_strategy(text)).strategy))
+    for run, verdict in zip(runs, ask("megatron", [megatron_case(run) for run in runs]), strict=True):
+        assert verdict["ok"], verdict
+        own = [*run.strategy.stages]
+        own[max(stage for stage, size in enumerate(own) if size)] -= 1
+        assert verdict["layers"] == own
+
+
 BRIDGE_MODELS = {
     "llama-3.1-8b": {"num_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_query_groups": 8},
     "llama-3.1-70b": {"num_layers": 80, "hidden_size": 8192, "num_attention_heads": 64, "num_query_groups": 8},

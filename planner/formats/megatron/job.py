@@ -5,6 +5,7 @@ from typing import Any, Final
 from cost_models.errors import BadInput
 from cost_models.specs.job import JobRequest, Optimizer, Precision
 from planner.formats.megatron.arguments import Arguments
+from planner.formats.megatron.strategy import predictions_stage
 
 OPTIMIZERS: Final = {
     "adam": Optimizer.ADAMW,
@@ -108,6 +109,8 @@ def _options(arguments: Arguments, program: str, data_parallel: int) -> dict[str
         options["job.moe_dispatcher"] = "hybridep" if backend == "hybridep" else "deepep"
     if arguments.has("mtp-num-layers"):
         options["job.train_mtp"] = True
+        if predictions_stage(arguments) is not None:
+            options["engine.mtp_in_stages"] = True
     return options
 
 

@@ -107,9 +107,14 @@ def _zero(arguments: Arguments) -> int:
 
 
 def read_stages(arguments: Arguments, num_layers: int, pp: int) -> tuple[int, ...]:
-    """Blocks of every virtual stage in global order, from whichever of the four spellings is used."""
+    """Blocks of every virtual stage in global order, from whichever of the four spellings is used; prediction layers
+    that a layout places before the loss's stage are one more block."""
     if arguments.has("pipeline-model-parallel-layout"):
-        return _filled(layout_stages(arguments.text("pipeline-model-parallel-layout"), num_layers))
+        stages = list(layout_stages(arguments.text("pipeline-model-parallel-layout"), num_layers))
+        holder = predictions_stage(arguments)
+        if holder is not None:
+            stages[holder] += 1
+        return _filled(tuple(stages))
     chunks = _chunks(arguments, num_layers, pp)
     first = arguments.whole("decoder-first-pipeline-num-layers", 0, low=0)
     last = arguments.whole("decoder-last-pipeline-num-layers", 0, low=0)
@@ -218,8 +223,36 @@ def _too_long(length: int) -> BadInput:
     )
 
 
+def predictions_stage(arguments: Arguments) -> int | None:
+    """The virtual stage before the loss's in which a layout places prediction layers; None where it places none there.
+
+    Raises BadInput where they stand in several stages or before a layer (pipeline_parallel_layer_layout.py).
+    """
+    layout = arguments.text("pipeline-model-parallel-layout")
+    parts = layout_parts(layout)
+    holders = [index for index, part in enumerate(parts) if "m" in part]
+    if len(holders) > 1 or (holders and "t" in "".join(parts[holders[0] + 1 :])):
+        raise BadInput(
+            f"--pipeline-model-parallel-layout {layout:.80} has prediction layers (m) in virtual stages "
+            f"{', '.join(map(str, holders))} of {len(parts)}; all of them stand in one, behind the last layer",
+            pointer="/pipeline-model-parallel-layout",
+        )
+    return holders[0] if holders and holders[0] < len(parts) - 1 else None
+
+
 def layout_stages(layout: str, num_layers: int) -> tuple[int, ...]:
     """Blocks of every virtual stage of a layout such as `Et*3|(tt|)*6L` (E embedding, t layer, L loss)."""
+    stages = tuple(part.count("t") for part in layout_parts(layout))
+    if sum(stages) != num_layers:
+        raise BadInput(
+            f"--pipeline-model-parallel-layout names {sum(stages)} layers, --num-layers is {num_layers}; "
+            "make them equal"
+        )
+    return stages
+
+
+def layout_parts(layout: str) -> list[str]:
+    """The letters of every virtual stage of a layout, written out."""
     text = layout.replace(",", "").replace(" ", "")
     for pattern in (_GROUP, _REPEAT):
         while pattern.search(text):
@@ -230,13 +263,7 @@ def layout_stages(layout: str, num_layers: int) -> tuple[int, ...]:
         raise BadInput(
             f"--pipeline-model-parallel-layout {layout:.80} is not known; write for example Et*3|(tt|)*6L"
         )
-    stages = tuple(part.count("t") for part in text.split("|"))
-    if sum(stages) != num_layers:
-        raise BadInput(
-            f"--pipeline-model-parallel-layout names {sum(stages)} layers, --num-layers is {num_layers}; "
-            "make them equal"
-        )
-    return stages
+    return text.split("|")
 
 
 def _recompute(arguments: Arguments, num_layers: int, stages: tuple[int, ...]) -> str:

@@ -13,7 +13,7 @@ from planner.formats.megatron import read_megatron
 from planner.formats.megatron.tokens import Raw
 from planner.formats.megatron.write_job import job_arguments
 from planner.formats.megatron.write_model import model_arguments, program_of
-from planner.formats.megatron.write_strategy import strategy_arguments
+from planner.formats.megatron.write_strategy import strategy_arguments, with_the_loss
 from planner.situation import Situation, situate
 
 SCRIPT: Final = "train.sh"
@@ -28,6 +28,7 @@ def write_megatron(run: PlannedRun) -> Export:
             f"the plan is for engine {run.job.engine}, whose memory and legality are not Megatron-LM's; plan again "
             "with --engine megatron, or export to that framework"
         )
+    run = with_the_loss(run)
     groups = grouped_arguments(run)
     flat = {name: value for group in groups.values() for name, value in group.items()}
     losses = read_back_losses(run, flat)
@@ -39,12 +40,9 @@ def grouped_arguments(run: PlannedRun) -> dict[str, Raw]:
     """Arguments by what they are about: MODEL, PARALLEL, TRAINING."""
     options = cast(MegatronOptions, run.situation.engine.options)
     model = model_arguments(run.model)
-    if not any(layer.role is Role.MTP for layer in run.model.layers) or not run.job.options.train_mtp:
+    if not run.job.options.train_mtp:
         model.pop("mtp-num-layers", None)
-    trained = run.job.options.train_mtp and "mtp-num-layers" in model
-    parallel = strategy_arguments(
-        run.strategy, int(model["mtp-num-layers"]) if trained else 0, run.model.is_moe, options.megatron_fsdp
-    )
+    parallel = strategy_arguments(run.strategy, run.model, run.job, options)
     return {"MODEL_ARGS": model, "PARALLEL_ARGS": parallel, "TRAINING_ARGS": job_arguments(run)}
 
 

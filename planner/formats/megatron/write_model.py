@@ -34,7 +34,7 @@ def model_arguments(model: ModelSpec) -> Raw:
         )
     blocks = _blocks(model)
     found: Raw = {
-        "num-layers": str(model.num_blocks),
+        "num-layers": str(model.num_layers),
         "hidden-size": str(model.hidden_size),
         "num-attention-heads": str(max(model.num_attention_heads, 1)),
         "seq-length": "",

@@ -1,22 +1,27 @@
 """A strategy -> Megatron-LM arguments; what they cannot say is refused with what they can."""
 
+from dataclasses import replace
 from typing import Final
 
 from cost_models.engines.megatron_fsdp import STRATEGIES
+from cost_models.engines.options import MegatronOptions
 from cost_models.errors import BadInput
+from cost_models.specs.job import Job
+from cost_models.specs.model import ModelSpec
 from cost_models.specs.offload import parse_act_offload
 from cost_models.specs.recompute import ALL_LAYERS
 from cost_models.specs.strategy import DEFAULT_ORDER, Strategy
+from planner.formats.export import PlannedRun
 from planner.formats.megatron.tokens import Raw
+from planner.situation import changed
 
 PIPELINE_LAST_BUT_ONE: Final = ("tp", "cp", "ep", "pp", "dp")
 CP_KINDS: Final = {"ring": "p2p", "allgather": "all_gather", "ulysses": "a2a"}
 
 
-def strategy_arguments(
-    strategy: Strategy, predictions: int, is_moe: bool, megatron_fsdp: bool = False
-) -> Raw:
+def strategy_arguments(strategy: Strategy, model: ModelSpec, job: Job, options: MegatronOptions) -> Raw:
     """Arguments of degrees, sharding, stages, recompute and offload; raises BadInput naming the knob."""
+    predictions = model.num_predictions if job.options.train_mtp else 0
     found: Raw = {
         "tensor-model-parallel-size": str(strategy.tp),
         "pipeline-model-parallel-size": str(strategy.pp),
@@ -27,14 +32,14 @@ def strategy_arguments(
         found["sequence-parallel"] = "true"
     if strategy.cp > 1:
         found["cp-comm-type"] = CP_KINDS[strategy.cp_kind]
-    if is_moe:
+    if model.is_moe:
         found["expert-model-parallel-size"] = str(strategy.ep)
         found["expert-tensor-parallel-size"] = str(strategy.etp)
     return (
         found
         | _order(strategy)
-        | _sharding(strategy, megatron_fsdp)
-        | _stages(strategy, predictions)
+        | _sharding(strategy, options.megatron_fsdp)
+        | _stages(strategy, predictions, options.mtp_in_stages)
         | _recompute(strategy)
         | _offload(strategy)
         | _act_offload(strategy)
@@ -66,16 +71,32 @@ def _sharding(strategy: Strategy, megatron_fsdp: bool) -> Raw:
     return found
 
 
-def _stages(strategy: Strategy, predictions: int) -> Raw:
-    """Nothing for one stage or equal ones, the number of virtual stages, or a layout that names every stage."""
+def _stages(strategy: Strategy, predictions: int, counted: bool) -> Raw:
+    """Nothing for one stage or equal ones, the number of virtual stages, or a layout that names every stage.
+
+    Where stages count the prediction layers as their last block, these stand in the last stage that holds one.
+    """
+    blocks = list(strategy.stages)
+    holder = max(stage for stage, size in enumerate(blocks) if size) if counted else len(blocks) - 1
+    blocks[holder] -= counted
     if strategy.pp == 1:
         return {}
-    if len(set(strategy.stages)) == 1:
+    if len(set(blocks)) == 1 and holder == len(blocks) - 1:
         return {"num-virtual-stages-per-pipeline-rank": str(strategy.vpp)} if strategy.vpp > 1 else {}
-    parts = [f"t*{blocks}" if blocks > 1 else "t" * blocks for blocks in strategy.stages]
+    parts = [f"t*{size}" if size > 1 else "t" * size for size in blocks]
     parts[0] = "E" + parts[0]
-    parts[-1] += "m" * predictions + "L"
+    parts[holder] += "m" * predictions
+    parts[-1] += "L"
     return {"pipeline-model-parallel-layout": "|".join(parts)}
+
+
+def with_the_loss(run: PlannedRun) -> PlannedRun:
+    """The same run where stages count prediction layers that stand with the loss: as settings say it, uncounted."""
+    stages = run.strategy.stages
+    if not run.model.mtp_in_stages or not stages[-1]:
+        return run
+    of = changed(run.situation, {"options": {"engine.mtp_in_stages": False}})
+    return replace(run, situation=of, strategy=replace(run.strategy, stages=(*stages[:-1], stages[-1] - 1)))
 
 
 def _recompute(strategy: Strategy) -> Raw:

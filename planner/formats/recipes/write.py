@@ -10,7 +10,7 @@ from planner.formats.differences import read_back_losses
 from planner.formats.export import Export, PlannedRun, header, torchrun_lines
 from planner.formats.megatron.tokens import Raw
 from planner.formats.megatron.write_job import job_arguments
-from planner.formats.megatron.write_strategy import strategy_arguments
+from planner.formats.megatron.write_strategy import strategy_arguments, with_the_loss
 from planner.formats.recipes.fields import NAMING, PLACES, PRECISIONS, RECIPE_DEFAULTS, Place
 from planner.formats.recipes.read import read_bridge, read_nemo
 
@@ -27,6 +27,7 @@ REMEDIES: Final = {"use-tp-pp-dp-mapping": "plan again with --pin order=tp-cp-ep
 
 def write_bridge(run: PlannedRun) -> Export:
     """A launch script of Bridge's recipe runner with every field of the plan as an override."""
+    run = with_the_loss(run)
     fields = fields_of(run, "bridge")
     lines = [
         "#!/usr/bin/env bash",
@@ -49,6 +50,7 @@ def write_bridge(run: PlannedRun) -> Export:
 
 def write_nemo(run: PlannedRun) -> Export:
     """A Python script that takes NeMo's recipe of the model and sets every field of the plan."""
+    run = with_the_loss(run)
     fields = fields_of(run, "nemo")
     nodes, each = run.nodes
     precision = fields.pop("trainer.plugins")
@@ -84,8 +86,7 @@ def fields_of(run: PlannedRun, framework: str) -> dict[str, Value]:
         raise BadInput(
             f"the plan is for engine {run.job.engine}; recipes run Megatron-Core, plan again with --engine megatron"
         )
-    predictions = 1 if run.job.options.train_mtp else 0
-    raw = strategy_arguments(run.strategy, predictions, run.model.is_moe, options.megatron_fsdp)
+    raw = strategy_arguments(run.strategy, run.model, run.job, options)
     raw |= _job_arguments(run)
     for name in ("hidden-dropout", "attention-dropout"):
         raw.setdefault(name, "0.1")  # Megatron-LM's default, which recipes do not have

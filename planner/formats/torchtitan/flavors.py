@@ -23,7 +23,7 @@ FLAVORS: Final = {
 
 def flavor_of(model: ModelSpec) -> tuple[str, str] | None:
     """Module and flavor of a model; None where torchtitan's registry has none of its sizes."""
-    return FLAVORS.get((model.num_blocks, model.hidden_size, model.vocab_size, model.num_experts))
+    return FLAVORS.get((model.num_layers, model.hidden_size, model.vocab_size, model.num_experts))
 
 
 def config_name(module: str, flavor: str) -> str:
