@@ -72,6 +72,9 @@ _MEGATRON_2022: Final[Options] = {
 _MEGATRON_FUSED: Final[Options] = {**_MEGATRON_2022, "engine.gradient_accumulation_fusion": True}
 """The same from the spring of 2022 on, when products began to add weight gradients up."""
 
+_MEGATRON_2023: Final[Options] = {**_NO_OVERLAP, "engine.attention": "flash2"}
+"""Megatron-LM with FlashAttention and sequence parallelism, nothing overlapped but sends between chunks."""
+
 _FLASH2: Final[Options] = {"engine.attention": "flash2"}
 
 _INTERNEVO: Final[Options] = {
@@ -114,6 +117,7 @@ FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
     ),
     ("Megatron-LM 2022", Framework("megatron", _MEGATRON_FUSED, generation="megatron-2022")),
     ("Megatron-LM 2021", Framework("megatron", _MEGATRON_2022, generation="megatron-2022")),
+    ("Megatron-LM 2023", Framework("megatron", _MEGATRON_2023, generation="megatron-2025")),
     ("Megatron-Core CI", Framework("megatron", _NO_OVERLAP, generation="megatron-tests")),
     ("NeMo 24", Framework("megatron", _BRIDGE, generation="nemo-2024")),
     ("NeMo", Framework("megatron", _BRIDGE, generation="nemo-2025")),
@@ -124,7 +128,7 @@ FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
     ("MegaScale", Framework("megatron", generation="megatron-2025")),
     ("torchtitan", Framework("torchtitan", _FLASH2)),
     ("HF Trainer + DeepSpeed", Framework("deepspeed", _TRAINER, zero=3)),
-    ("fms-fsdp", Framework("fsdp2", {**_FLASH2, "engine.compile": True})),
+    ("fms-fsdp", Framework("fsdp1", {**_FLASH2, "engine.compile": True, "engine.grad_dtype": "bf16"})),
     ("llm-foundry", Framework("fsdp1", _FOUNDRY)),
     (
         "InternEvo",
@@ -134,8 +138,10 @@ FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
     ("litgpt thunder", Framework(LITGPT, nearest="what Thunder keeps, with nvFuser, as eager modules")),
     ("litgpt", Framework(LITGPT)),
     ("PyTorch DDP (DALI)", Framework("ddp", generation="examples-2020")),
+    ("PyTorch DDP (synthetic data)", Framework("ddp", generation="examples-2020")),
     ("PyTorch DDP", Framework("ddp", _EXAMPLES_BERT, generation="examples-2020")),
     ("MXNet", Framework("ddp", _FUSED_NORMS, "MXNet with Horovod as ddp", generation="mxnet-2020")),
+    ("PaddleNLP", Framework("megatron", _MEGATRON_2023, "ZeRO-2 as ZeRO-1", generation="paddle-2022")),
     ("PaddlePaddle", Framework("ddp", _FUSED_NORMS, "Paddle as ddp", generation="paddle-2022")),
     ("TensorFlow 2", Framework("ddp", _EXAMPLES_BERT, "TensorFlow 2 as ddp", generation="tensorflow-2020")),
     (
@@ -146,6 +152,9 @@ FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
         "DeepSpeed",
         Framework("deepspeed", {"engine.modules": "transformers"}, "as the transformers library's modules"),
     ),
+    ("Llama 3's trainer", Framework("megatron", nearest="as Megatron", generation="megatron-2025")),
+    ("llm.c", Framework("ddp", _FOUNDRY, nearest="CUDA kernels of its own as a compiled program")),
+    ("GPT-2 trainer", Framework("ddp", {**_FLASH2, "engine.compile": True}, nearest="as ddp")),
     ("FlashAttention repository", Framework("ddp", _FOUNDRY, nearest="its trainer as ddp")),
     ("FSDP2", Framework("fsdp2", nearest="as fsdp2, whatever trains")),
     ("FSDP", Framework("fsdp1", nearest="as fsdp1, whatever trains")),
@@ -229,6 +238,8 @@ def options_of(run: Run, framework: Framework) -> dict[str, Scalar]:
         options |= _moe_options(run, words)
     elif "compile" in notes and "no compile" not in notes:
         options["engine.compile"] = True
+    if framework.engine == "torchtitan":
+        options |= _titan_options(run, notes)
     return options | _number_options(run, framework)
 
 
@@ -250,6 +261,12 @@ def _number_options(run: Run, framework: Framework) -> dict[str, Scalar]:
     if "bridge" in name and run.text("model").startswith(("deepseek-v3", "kimi", "moonlight")):
         found |= _PRECISION_AWARE
     return found
+
+
+def _titan_options(run: Run, notes: str) -> dict[str, Scalar]:
+    """What torchtitan's tables say beside the layout: asynchronous tensor parallelism, gathers in float8."""
+    gathers = "float8 all-gather" in run.text("precision")
+    return {"engine.async_tp": "async tp" in notes.lower(), "engine.float8_all_gather": gathers}
 
 
 def _moe_options(run: Run, words: str) -> dict[str, Scalar]:

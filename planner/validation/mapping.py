@@ -38,8 +38,8 @@ SHARDED: Final = ("fsdp2", "fsdp1", "torchtitan")
 ASSUMED: Final[Mapping[str, str]] = {"n_gpus": "assumed_devices", "gpu": "assumed_gpu"}
 """Cells of a test run that are assumed where the cell beside them says so."""
 
-OPTIMIZER_SHARDS: Final = re.compile(r"zero1=(\d+)")
-"""Ranks that optimizer states are divided over, where they are fewer than the data-parallel ones (InternEvo)."""
+OPTIMIZER_SHARDS: Final = re.compile(r"(?:zero1|shards)=(\d+)")
+"""Ranks that states are divided over, where they are fewer than the data-parallel ones (InternEvo, hybrid sharding)."""
 
 BEFORE_FP32_SUMS: Final = "best TFLOPs 02-17"
 """BigScience's runs before its bf16 optimizer, which "was just written" on 2022-02-28, summed gradients in fp32."""
@@ -100,7 +100,7 @@ def _case(stated: Run) -> Case:
     framework = framework_of(run)
     precision = precision_of_run(run)
     strategy, assumed = _strategy(run, framework)
-    assumed += filled
+    assumed += (*filled, *_taken(run))
     batch, stretch = _whole_batch(run)
     model = model_of(run)
     job = JobRequest(
@@ -181,6 +181,11 @@ def _strategy(run: Run, framework: Framework) -> tuple[StrategyRequest, tuple[st
             raise Unusable(f"schedule {run.text('schedule')[:40]} is not modelled in this version")
         values["schedule"] = schedule if axes["vpp"] > 1 else ScheduleName.ONE_F_ONE_B
     return StrategyRequest(**values), assumed
+
+
+def _taken(run: Run) -> tuple[str, ...]:
+    """Knobs that the table itself took, as its column `assumed` says."""
+    return tuple(knob.strip() for knob in run.text("assumed").split(";") if knob.strip())
 
 
 def _trains_adapters(run: Run) -> bool:
