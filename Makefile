@@ -108,7 +108,9 @@ $(FRAMEWORKS)/.stamp: tests/frameworks/constraints.txt | $(VENV)/.stamp-test
 
 # Needs torch for the GPU, which .venv is not set up with: whatever python is at hand may run it.
 gpucheck:
-	$(if $(wildcard $(BIN)/python),$(BIN)/python,python3) -m planner.executor.measured gpu --profile-minutes 3 --most-seconds 300 -o build/gpucheck
+	mkdir -p build/gpucheck
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,python3) -c "from planner.cli import main; main()" \
+	  loop --minutes 8 --output build/gpucheck --json --progress jsonl > build/gpucheck/loop.json
 
 accuracy: $(VENV)/.stamp-test
 	$(BIN)/python -m planner.validation

@@ -1,38 +1,25 @@
-"""The layouts of the loop: one process, then every way of dividing a step over two and four."""
+"""What the loop runs: layouts of models, and the question that each of them answers on the device at hand."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Literal
 
+from cost_models.profiles.catalog import HOST_DEVICE
+from cost_models.readers import read_model
 from cost_models.specs.job import JobRequest
-from planner.request import HuggingFaceModel, PlanRequest, PresetCluster
+from planner.request import PresetCluster, SpecCluster
+from planner.situation import Situation, resolve_cluster, situate
 
-MODEL: Final[Mapping[str, object]] = {
-    "model_type": "llama",
-    "hidden_size": 512,
-    "num_hidden_layers": 6,
-    "intermediate_size": 1536,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "vocab_size": 8192,
-    "max_position_embeddings": 512,
-    "tie_word_embeddings": False,
-}
-"""28 million parameters: products large enough for a core's full rate, steps short enough for a dozen of them."""
 
-SMALL: Final[Mapping[str, object]] = {
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 256,
-    "num_hidden_layers": 6,
-}
-"""The same layouts of a model that any machine runs in a moment, to try the command."""
+@dataclass(frozen=True, slots=True)
+class LoopModel:
+    """A model's config; `small` is what a model that any machine runs in a moment has instead."""
 
-SEQ_LEN: Final = 256
-SMALL_SEQ_LEN: Final = 32
-PRECISION: Final = "fp32"
+    name: str
+    config: Mapping[str, object]
+    seq_len: int
+    small: Mapping[str, object]
+    small_seq_len: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +31,7 @@ class Layout:
     engine: str
     global_batch: int
     group: str
+    model: LoopModel
 
     @property
     def name(self) -> str:
@@ -51,54 +39,40 @@ class Layout:
         return f"{self.group} {self.engine} {self.strategy}"
 
 
-_LAYOUTS: Final = (
-    Layout("mbs=2", 1, "torch", 4, "single"),
-    Layout("mbs=4", 1, "torch", 8, "single"),
-    Layout("mbs=4,recompute=full", 1, "torch", 8, "single"),
-    Layout("mbs=2,recompute=selective:mlp", 1, "torch", 4, "single"),
-    Layout("dp=2,mbs=2", 2, "ddp", 8, "ddp"),
-    Layout("dp=2,mbs=4,recompute=full:3", 2, "ddp", 8, "ddp"),
-    Layout("dp=2,mbs=2,zero=1", 2, "torch", 8, "zero1"),
-    Layout("dp=2,mbs=2,zero=2", 2, "fsdp2", 8, "fsdp"),
-    Layout("dp=2,mbs=2,zero=3", 2, "fsdp2", 8, "fsdp"),
-    Layout("tp=2,mbs=2", 2, "torch", 4, "tp"),
-    Layout("tp=2,mbs=4", 2, "torch", 8, "tp"),
-    Layout("pp=2,mbs=2,stages=3+3", 2, "torch", 8, "pp"),
-    Layout("pp=2,mbs=1,schedule=gpipe,stages=4+2", 2, "torch", 4, "pp"),
-    Layout("pp=2,dp=2,mbs=1,zero=1,stages=3+3", 4, "torch", 8, "four"),
-)
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the loop runs: one accelerator, by its cluster, or the host's processor; `small` models to try it."""
+
+    accelerator: Mapping[str, object] | None = None
+    small: bool = False
+
+    @property
+    def precision(self) -> Literal["fp32", "bf16"]:
+        """Of products."""
+        return "fp32" if self.accelerator is None else "bf16"
+
+    def situation(self, layout: Layout) -> Situation:
+        """The question that a layout answers: on as many processes of the host, or on one accelerator."""
+        model = layout.model
+        config = {**model.config, **(model.small if self.small else {})}
+        job = {
+            "seq_len": model.small_seq_len if self.small else model.seq_len,
+            "global_batch": layout.global_batch,
+            "precision": self.precision,
+            "engine": layout.engine,
+        }
+        cluster = resolve_cluster(self._cluster(layout.processes))
+        return situate(read_model(config, name=model.name), cluster, JobRequest.model_validate(job))
+
+    def _cluster(self, processes: int) -> PresetCluster | SpecCluster:
+        if self.accelerator is None:
+            return PresetCluster(name=HOST_DEVICE, devices=processes)
+        return SpecCluster(spec=dict(self.accelerator))
 
 
-def layouts() -> tuple[Layout, ...]:
-    """All layouts, cheapest launches first."""
-    return _LAYOUTS
-
-
-def request_of(layout: Layout, *, small: bool = False) -> PlanRequest:
-    """The question that a layout answers, on as many processes of this host."""
-    config = {**MODEL, **(SMALL if small else {})}
-    return PlanRequest(
-        model=HuggingFaceModel(config=config),
-        cluster=PresetCluster(name="cpu", devices=layout.processes),
-        job=JobRequest.model_validate(
-            {
-                "seq_len": SMALL_SEQ_LEN if small else SEQ_LEN,
-                "global_batch": layout.global_batch,
-                "precision": PRECISION,
-                "engine": layout.engine,
-            }
-        ),
-    )
-
-
-def micro_batches() -> tuple[int, ...]:
-    """Micro-batch sizes of all layouts: what the profile measures the model's shapes at."""
-    return tuple(sorted({_value(layout.strategy, "mbs") for layout in _LAYOUTS}))
-
-
-def tensor_parallel() -> tuple[int, ...]:
-    """Tensor-parallel sizes of all layouts."""
-    return tuple(sorted({_value(layout.strategy, "tp") for layout in _LAYOUTS}))
+def sizes(layouts: Sequence[Layout], key: str) -> tuple[int, ...]:
+    """The values of one key of layouts: what the profile measures the models' shapes at."""
+    return tuple(sorted({_value(layout.strategy, key) for layout in layouts}))
 
 
 def _value(strategy: str, key: str) -> int:

@@ -1,33 +1,34 @@
-"""The loop: measure the device, plan for one, two and four processes, run every layout, compare."""
+"""The loop: measure the device, plan for it, run every layout, compare."""
 
-import os
 import time
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from cost_models.errors import PlannerError
-from cost_models.profiles import MeasuredProfile, measured_profile
+from cost_models.profiles import MeasuredProfile, list_devices, measured_profile
 from cost_models.profiles.catalog import HOST_DEVICE
+from cost_models.profiles.device_file import cluster_text
 from cost_models.specs.strategy import Strategy, parse_strategy
 from planner.evaluation import Context, complete_legal
-from planner.executor.launch.environment import threads_of
 from planner.executor.profiled.order import ProfiledModel, ProfileOrder
 from planner.executor.profiled.run import profile_device, was_interrupted
+from planner.executor.profiled.seen import SeenDevice, cluster_of_device, seen_device
 from planner.executor.profiled.table import LayerRow, layer_table
-from planner.executor.request import RunOptions, RunOrder, order_of
-from planner.executor.run import run_order
-from planner.loop.cases import PRECISION, Layout, layouts, micro_batches, request_of, tensor_parallel
+from planner.loop.cases import Layout, Place, sizes
+from planner.loop.cpu_layouts import CPU_LAYOUTS
+from planner.loop.gpu_layouts import gpu_layouts
+from planner.loop.measure import host_cores, load_now, measured_row, row_of
 from planner.loop.summary import LoopRow, LoopSummary, summarise
 from planner.make_plan import make_plan
+from planner.plan_file import resolved_request
 from planner.request import SearchRequest
-from planner.situation import Situation, resolve
+from planner.situation import Situation
 
-PATIENCE_S: Final = 300.0
 PLAN_SECONDS: Final = 5.0
 PLANNED: Final = (1, 2, 4)
-PLANNED_BATCH: Final = 4
 PLANNED_GROUP: Final = "planned"
 
 OnEvent = Callable[[Mapping[str, Any]], None]
@@ -36,7 +37,8 @@ OnEvent = Callable[[Mapping[str, Any]], None]
 @dataclass(frozen=True, slots=True)
 class LoopOptions:
     """`minutes` for everything; `profile_share` of them for the profile, none where there is one and `reuse` is set.
-    `output` takes the profile, else the user's own folder; `only` keeps layouts whose name holds it."""
+    `output` takes the profile, else the user's own folder; `layouts` are run, else those of the device; `only` keeps
+    the ones whose name holds it."""
 
     minutes: float = 5.8
     profile_share: float = 0.36
@@ -44,6 +46,7 @@ class LoopOptions:
     reuse: bool = False
     small: bool = False
     output: Path | None = None
+    layouts: tuple[Layout, ...] = ()
     most: int | None = None
     only: str = ""
 
@@ -64,70 +67,91 @@ def run_loop(options: LoopOptions, on_event: OnEvent | None = None) -> LoopResul
     """Profile, plan, run, compare; a layout that does not run, or is not begun in time, is a row that says why."""
     started, load = time.monotonic(), load_now()
     report = on_event or (lambda event: None)
-    profile = _profile(options, report)
+    device = seen_device()
+    place = Place(_accelerator(device), options.small)
+    layouts = options.layouts or (gpu_layouts() if device.count else CPU_LAYOUTS)
+    profile = _profile(device, place, layouts, options, report)
+    place = _as_measured(place, profile)
     ends = started + 60.0 * options.minutes
     rows = []
-    for layout, planned in _cases(options):
+    for layout, planned in _cases(place, layouts, options):
         if time.monotonic() > ends:
-            row = _row(layout, planned, failure=f"not begun within {options.minutes:g} minutes")
+            late = f"not begun within {options.minutes:g} minutes"
+            row = row_of(layout, planned=planned, failure=late)
         else:
-            row = _run(layout, planned, options)
+            row = measured_row(layout, place, options.steps, planned=planned)
         rows.append(row)
         report({"event": "layout", **row.to_json()})
-    layers = [line for count in (1, host_cores()) for line in _layers(profile, count, options)]
+    lines = _layers(profile, place, layouts)
     wall_s = time.monotonic() - started
-    return LoopResult(profile, tuple(layers), tuple(rows), summarise(rows), load, wall_s)
+    return LoopResult(profile, lines, tuple(rows), summarise(rows), load, wall_s)
 
 
-def host_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+def _accelerator(device: SeenDevice) -> Mapping[str, object] | None:
+    """One accelerator as a cluster; None for the host's processor."""
+    found = cluster_of_device(device)
+    spec: Mapping[str, object] | None = found["spec"] if isinstance(found, dict) else None
+    return spec
 
 
-def load_now() -> float:
-    """Processes that want to run, over the cores, in the last minute."""
-    return os.getloadavg()[0] / host_cores()
+def _as_measured(place: Place, profile: MeasuredProfile) -> Place:
+    """The place with the device as its profile describes it, where the catalog does not know it."""
+    if place.accelerator is None or profile.manifest.device in list_devices():
+        return place
+    return replace(place, accelerator=tomllib.loads(cluster_text(profile, 1)))
 
 
-def _profile(options: LoopOptions, report: OnEvent) -> MeasuredProfile:
-    known = measured_profile(HOST_DEVICE) if options.reuse else None
+def _profile(
+    device: SeenDevice, place: Place, layouts: Sequence[Layout], options: LoopOptions, report: OnEvent
+) -> MeasuredProfile:
+    known = measured_profile(device.name if device.count else HOST_DEVICE) if options.reuse else None
     if known is not None:
         return known
     order = ProfileOrder(
-        precision=PRECISION,
+        precision=place.precision,
         budget_s=60.0 * options.minutes * options.profile_share,
-        grid=False,
-        models=(
-            ProfiledModel(
-                request=request_of(layouts()[0], small=options.small),
-                micro_batches=micro_batches(),
-                tp=tensor_parallel(),
-            ),
-        ),
+        grid=device.count > 0,
+        models=_profiled(place, layouts),
     )
-    found = profile_device(order, options.output, on_event=report)
+    found = profile_device(order, options.output, alone=device.count > 0, on_event=report)
     if was_interrupted(found):  # the profile stays; nothing is run after it
         raise KeyboardInterrupt
     return found
 
 
-def _cases(options: LoopOptions) -> list[tuple[Layout, bool]]:
+def _profiled(place: Place, layouts: Sequence[Layout]) -> tuple[ProfiledModel, ...]:
+    """The models of the layouts, at the micro-batch and tensor-parallel sizes that they run with."""
+    of_model: dict[str, list[Layout]] = {}
+    for layout in layouts:
+        of_model.setdefault(layout.model.name, []).append(layout)
+    return tuple(
+        ProfiledModel(
+            request=resolved_request(place.situation(kin[0]), SearchRequest()),
+            micro_batches=sizes(kin, "mbs"),
+            tp=sizes(kin, "tp"),
+        )
+        for kin in of_model.values()
+    )
+
+
+def _cases(place: Place, layouts: Sequence[Layout], options: LoopOptions) -> list[tuple[Layout, bool]]:
     """The best plans for one, two and four processes where they are none of the layouts, then the layouts."""
-    known = {(layout.strategy, layout.processes) for layout in layouts()}
+    known = {(layout.strategy, layout.processes) for layout in layouts}
+    most = max(layout.processes for layout in layouts)
     found: list[tuple[Layout, bool]] = []
     for processes in PLANNED if options.only in PLANNED_GROUP else ():
-        layout = _planned(processes, options)
+        layout = _planned(place, layouts[0], processes) if processes <= most else None
         if layout is not None and (layout.strategy, processes) not in known:
             found.append((layout, True))
-    found += [(layout, False) for layout in layouts() if options.only in layout.name]
+    found += [(layout, False) for layout in layouts if options.only in layout.name]
     return found[: options.most]
 
 
-def _planned(processes: int, options: LoopOptions) -> Layout | None:
-    """The best plan for so many processes, as a layout."""
-    wanted = Layout("", processes, "torch", PLANNED_BATCH, PLANNED_GROUP)
-    situation = _situation(wanted, options)
-    # No offload: the host is the device.
+def _planned(place: Place, like: Layout, processes: int) -> Layout | None:
+    """The best plan of a layout's question for so many processes, as a layout."""
+    wanted = replace(like, strategy="", processes=processes, group=PLANNED_GROUP)
+    situation = place.situation(wanted)
+    # No offload: on a processor the host is the device.
     search = SearchRequest(max_seconds=PLAN_SECONDS, top_k=1, pins={"offload": "none"})
     found = make_plan(situation, search)
     if found.best is None:
@@ -152,43 +176,13 @@ def _completed(context: Context, text: str) -> Strategy | None:
         return None
 
 
-def _situation(layout: Layout, options: LoopOptions) -> Situation:
-    request = request_of(layout, small=options.small)
-    return resolve(request.model, request.cluster, request.job)
-
-
-def _run(layout: Layout, planned: bool, options: LoopOptions) -> LoopRow:
-    load = load_now()
-    try:
-        report = run_order(_order(layout, options))
-    except PlannerError as error:
-        return _row(layout, planned, load=load, failure=str(error).splitlines()[0][:200])
-    found = report.prediction
-    return _row(
-        layout,
-        planned,
-        predicted_step_s=found.step_s,
-        low_s=found.step_s_low,
-        high_s=found.step_s_high,
-        measured_step_s=report.step_s,
-        busy_step_s=report.processor_s / min(host_cores(), layout.processes * threads_of(layout.processes)),
-        predicted_bytes=found.memory.peak_allocated_bytes,
-        measured_bytes=max(report.peak_by_rank),
-        load=load,
-        compute_from=found.provenance.get("compute", ""),
-    )
-
-
-def _order(layout: Layout, options: LoopOptions) -> RunOrder:
-    run = RunOptions(steps=options.steps, timeout_s=PATIENCE_S)
-    return order_of(_situation(layout, options), parse_strategy(layout.strategy), run)
-
-
-def _row(layout: Layout, planned: bool, **values: Any) -> LoopRow:
-    return LoopRow(layout.strategy, layout.engine, layout.processes, layout.group, planned, **values)
-
-
-def _layers(profile: MeasuredProfile, processes: int, options: LoopOptions) -> tuple[LayerRow, ...]:
-    """The layers that so many processes measured side by side, beside the prediction from their kernels."""
-    layout = Layout("", processes, "torch", PLANNED_BATCH, "layers")
-    return layer_table(profile, _situation(layout, options), processes)
+def _layers(profile: MeasuredProfile, place: Place, layouts: Sequence[Layout]) -> tuple[LayerRow, ...]:
+    """The layers of all models that were measured, on a processor also side by side, beside their prediction."""
+    counts = (1, host_cores()) if place.accelerator is None else (1,)
+    models = {layout.model.name: layout for layout in layouts}
+    found: list[LayerRow] = []
+    for layout in models.values():
+        for count in counts:
+            situation = place.situation(replace(layout, processes=count, engine="torch"))
+            found += layer_table(profile, situation, count)
+    return tuple(found)

@@ -5,11 +5,9 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Final
 
-from planner.executor.measured.compare import rank_correlation
-
-LIMITS: Final = {"single": 0.15}
+LIMITS: Final = {"single": 0.15, "dense": 0.05, "experts": 0.05, "latent": 0.05}
 OTHER_LIMIT: Final = 0.25
-"""Errors that are aimed at on an idle machine: of one process, and of two."""
+"""Errors that are aimed at on an idle machine: of one process, of models on one GPU, and of several processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +30,11 @@ class LoopRow:
     load: float = 0.0
     compute_from: str = ""
     failure: str = ""
+    model: str = ""
+    predicted_reserved_bytes: float = 0.0
+    measured_reserved_bytes: float = 0.0
+    unprofiled_step_s: float = 0.0
+    """Predicted without the device's profile."""
 
     @property
     def ratio(self) -> float | None:
@@ -43,6 +46,11 @@ class LoopRow:
         """Predicted step / processor seconds of a core."""
         return self.predicted_step_s / self.busy_step_s if self.busy_step_s else None
 
+    @property
+    def unprofiled_ratio(self) -> float | None:
+        """The step predicted without the profile / measured step."""
+        return self.unprofiled_step_s / self.measured_step_s if self.measured_step_s else None
+
     def to_json(self) -> dict[str, object]:
         """All fields by name, and the ratios."""
         return asdict(self) | {"ratio": self.ratio, "busy_ratio": self.busy_ratio}
@@ -50,7 +58,8 @@ class LoopRow:
 
 @dataclass(frozen=True, slots=True)
 class LoopSummary:
-    """Median |error| of the step by group, against the wall and against processor seconds; rank correlations."""
+    """Median |error| of the step by group, against the wall, against processor seconds, and without the profile; of
+    peak memory, allocated and reserved; rank correlations."""
 
     errors: dict[str, float]
     busy_errors: dict[str, float]
@@ -58,6 +67,9 @@ class LoopSummary:
     busy_correlation: float | None
     ran: int
     failed: int
+    unprofiled_errors: dict[str, float]
+    memory_error: float | None
+    reserved_error: float | None
 
     def to_json(self) -> dict[str, Any]:
         """All fields by name, and the errors that are aimed at."""
@@ -72,17 +84,53 @@ def limit_of(group: str) -> float:
 def summarise(rows: Sequence[LoopRow]) -> LoopSummary:
     """Errors of all rows that ran."""
     ran = [row for row in rows if not row.failure]
-    groups = dict.fromkeys(row.group for row in ran)
     predicted = [row.predicted_step_s for row in ran]
     return LoopSummary(
-        {group: _error([row.ratio for row in ran if row.group == group]) for group in groups},
-        {group: _error([row.busy_ratio for row in ran if row.group == group]) for group in groups},
+        _by_group(ran, [row.ratio for row in ran]),
+        _by_group(ran, [row.busy_ratio for row in ran]),
         rank_correlation(predicted, [row.measured_step_s for row in ran]),
         rank_correlation(predicted, [row.busy_step_s for row in ran]),
         len(ran),
         len(rows) - len(ran),
+        _by_group(ran, [row.unprofiled_ratio for row in ran]),
+        _error([row.predicted_bytes / row.measured_bytes for row in ran if row.measured_bytes]),
+        _error(
+            [
+                row.predicted_reserved_bytes / row.measured_reserved_bytes
+                for row in ran
+                if row.measured_reserved_bytes
+            ]
+        ),
     )
 
 
-def _error(ratios: Sequence[float | None]) -> float:
-    return median(abs(ratio - 1.0) for ratio in ratios if ratio is not None)
+def rank_correlation(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
+    """Spearman's correlation of two columns; None for fewer than three rows."""
+    count = len(predicted)
+    if count < 3:
+        return None
+    squares = sum((a - b) ** 2 for a, b in zip(_ranks(predicted), _ranks(measured), strict=True))
+    return 1.0 - 6.0 * squares / (count * (count * count - 1))
+
+
+def _by_group(rows: Sequence[LoopRow], ratios: Sequence[float | None]) -> dict[str, float]:
+    found = {}
+    for group in dict.fromkeys(row.group for row in rows):
+        kin = [ratio for row, ratio in zip(rows, ratios, strict=True) if row.group == group]
+        error = _error([ratio for ratio in kin if ratio is not None])
+        if error is not None:
+            found[group] = error
+    return found
+
+
+def _error(ratios: Sequence[float]) -> float | None:
+    """Median of |ratio - 1|; None without ratios."""
+    return median(abs(ratio - 1.0) for ratio in ratios) if ratios else None
+
+
+def _ranks(values: Sequence[float]) -> list[int]:
+    order = sorted(range(len(values)), key=lambda index: values[index])
+    ranks = [0] * len(values)
+    for place, index in enumerate(order):
+        ranks[index] = place
+    return ranks

@@ -27,8 +27,11 @@ from planner.cli.types import Number, WholeNumber
 @json_option
 @progress_option
 def command(**given: Any) -> Answer:
-    """Measure the processor of this machine, plan for one, two and four processes, run those plans and a dozen other
-    layouts, and put measured steps beside the predictions that the profile gives.
+    """Measure the device of this machine, plan for it, run the plans and a dozen other layouts, and put measured steps
+    beside the predictions that the profile gives.
+
+    On a processor these are layouts of one, two and four processes; on a GPU recompute and micro-batches of a 1B model,
+    an 8B model, a mixture of experts and one with latent attention, the last three cut to fit.
 
     Steps are shown beside the wall clock and beside processor seconds, with the machine's load: on a busy machine only
     the latter mean much. Exit code 1 where a layout did not run.
