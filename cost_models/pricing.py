@@ -19,7 +19,14 @@ from cost_models.mesh import MeshBatch, distinct_points
 from cost_models.operators.base import Axis, Phase, Shard, Style
 from cost_models.overlap import exposed
 from cost_models.roofline import Efficiency, kernel_seconds, stack_kernels
-from cost_models.row_work import RowWork, left_alone, with_reference
+from cost_models.row_work import (
+    MEMORY_FIELDS,
+    TRANSIENT_PLACES,
+    RowWork,
+    left_alone,
+    memory_of,
+    with_reference,
+)
 from cost_models.rows import RowLayer, Rows, model_rows, stack_shard
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.job import Job
@@ -34,16 +41,6 @@ _CAUSE_OF_AXIS = {
     Axis.EP: TIME_CAUSES.index("ep_communication"),
     Axis.ETP: TIME_CAUSES.index("ep_communication"),
 }
-_MEMORY = (
-    *("saved_bytes", "transient_bytes"),
-    *("full_saved_bytes", "full_transient_bytes"),
-    *("boundary_bytes", "halfway_bytes"),
-)
-"""Fields of RowWork that `_memory` gives first, in order; the passes follow."""
-
-_TRANSIENTS = [1, 3, 10]
-"""Places of the transient and the full transient bytes, and of the loss's own instant, in `_memory`."""
-
 _DATA = TIME_CAUSES.index("dp_communication")
 
 
@@ -197,7 +194,7 @@ class Pricer:
         kernel_s, message_s = self._kernel_seconds(flat, points), self._message_seconds(flat, points)
         shape = (len(TIME_CAUSES), len(walks), points.size)
         forward, backward, weight, base, spared = (np.zeros(shape) for _ in range(5))
-        memory = np.zeros((len(_MEMORY) + 5, len(walks), points.size))
+        memory = np.zeros((len(MEMORY_FIELDS) + 5, len(walks), points.size))
         kernel, message = 0, 0
         for index, (row, layers) in enumerate(zip(walks, rows.rows, strict=True)):
             for walk, layer in zip(row, layers, strict=True):
@@ -207,14 +204,14 @@ class Pricer:
                 add_launches(walk, parts, self.efficiency, by_module=self.engine.launches_by_module)
                 for total, part in zip((forward, backward, weight, base, spared), parts, strict=True):
                     total[:, index] += layer.count * part
-                for cause, values in enumerate(_memory(walk)):
+                for cause, values in enumerate(memory_of(walk)):
                     # Below 0 an instant is lower than what is saved, which holds for a row of one layer alone.
                     alone = len(layers) == layer.count == 1
                     memory[cause, index] += layer.count * (values if alone else np.maximum(values, 0.0))
                 kernel, message = kernel + len(walk.kernels), message + len(walk.messages)
-        memory[_TRANSIENTS, -1] += self._loss_bytes(rows, walks)
-        fields = dict(zip(_MEMORY, memory[: len(_MEMORY)], strict=True))
-        fields |= {"passes": memory[len(_MEMORY) :], "host_bytes": np.zeros(shape[1:])}
+        memory[TRANSIENT_PLACES, -1] += self._loss_bytes(rows, walks)
+        fields = dict(zip(MEMORY_FIELDS, memory[: len(MEMORY_FIELDS)], strict=True))
+        fields |= {"passes": memory[len(MEMORY_FIELDS) :], "host_bytes": np.zeros(shape[1:])}
         return RowWork(forward, backward, weight.sum(0), base, spared, **fields)
 
     def _loss_bytes(self, rows: Rows, walks: list[list[LayerWalk]]) -> Num:
@@ -326,24 +323,6 @@ def _waiting(states: RowStates, saved: Array) -> Array:
     it grows faster than that shrinks, and has just begun where it does not.
     """
     return np.where(states.own_bytes > saved, states.waiting_bytes, states.own_bytes)
-
-
-def _memory(walk: LayerWalk) -> tuple[Num, ...]:
-    """Bytes in the order of `_MEMORY`, and the five of `RowWork.passes`."""
-    full = walk.full
-    return (
-        walk.base.saved_bytes,
-        walk.base.transient_bytes,
-        full.saved_bytes,
-        full.transient_bytes,
-        walk.boundary_bytes,
-        walk.halfway_bytes,
-        walk.base.forward_bytes,
-        walk.base.backward_bytes,
-        full.forward_bytes,
-        full.backward_bytes,
-        walk.base.behind_bytes,
-    )
 
 
 def _passes(work: RowWork, first: int, saved: Array) -> PassBytes:

@@ -5,7 +5,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cost_models.chunk import TIME_CAUSES, Array
+from cost_models.layer_walk import LayerWalk
 from cost_models.mesh import Int
+from cost_models.units import Num
+
+MEMORY_FIELDS = (
+    *("saved_bytes", "transient_bytes"),
+    *("full_saved_bytes", "full_transient_bytes"),
+    *("boundary_bytes", "halfway_bytes"),
+)
+"""Fields of RowWork that `memory_of` gives first, in order; the passes follow."""
+
+TRANSIENT_PLACES = [1, 3, 10]
+"""Places of the transient and the full transient bytes, and of the loss's own instant, in `memory_of`."""
 
 _DATA = TIME_CAUSES.index("dp_communication")
 
@@ -59,3 +71,21 @@ def inner(values: Array) -> Array:
     found = np.zeros_like(values)
     found[1:-1] = values[1:-1]
     return found
+
+
+def memory_of(walk: LayerWalk) -> tuple[Num, ...]:
+    """Bytes in the order of `MEMORY_FIELDS`, and the five of `RowWork.passes`."""
+    full = walk.full
+    return (
+        walk.base.saved_bytes,
+        walk.base.transient_bytes,
+        full.saved_bytes,
+        full.transient_bytes,
+        walk.boundary_bytes,
+        walk.halfway_bytes,
+        walk.base.forward_bytes,
+        walk.base.backward_bytes,
+        full.forward_bytes,
+        full.backward_bytes,
+        walk.base.behind_bytes,
+    )
