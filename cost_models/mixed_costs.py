@@ -162,7 +162,7 @@ def mixed_costs(rows: MixedRows, index: int) -> MixedCosts:
         place.append(list(parts).index(shown))
     first = whole[0]
     shared = {name: getattr(first, name) for name in ("schedule", "pp", "vpp", "num_micro_batches")}
-    shared |= {"uniform_full": first.uniform_full, "uniform_chunks": first.uniform_chunks}
+    shared |= {name: getattr(first, name) for name in ("uniform_full", "uniform_chunks", "lone_ends")}
     made = tuple(parts.values())
     start = made[place[0]]
     return MixedCosts(

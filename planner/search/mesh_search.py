@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from cost_models.chunk import Array
-from cost_models.mesh import Int
+from cost_models.chunk import Array, MeshCosts
+from cost_models.mesh import Int, batch_of, mesh_key
+from cost_models.mesh_costs import batch_rules, mesh_costs
 from cost_models.pricing import Pricer
 from cost_models.specs.recompute import Recompute
 from cost_models.specs.strategy import Strategy
@@ -26,11 +27,6 @@ from planner.search.search_state import (
 )
 from planner.search.solve import solve_inner
 from planner.search.walk import Walked
-
-POLISHED = 6
-POLISH_WITHIN = 1.03
-"""How many of the best plans are improved at the end, beside the fastest of each mesh that is shown, and how close to
-the best they must be."""
 
 MORE_PLANS_TRIED = 12
 MORE_PLANS_WITHIN = 1.5
@@ -61,15 +57,14 @@ class MeshSearch:
     def _polish(self) -> None:
         """Improve the best plans by small steps, beyond the declared cuts and scopes where that helps."""
         rule = self._recompute
-        polish = Polish(self._pricer, rule.apply, rule.takes, rule.scopes)
-        near = sorted(self.state.found, key=lambda found: found.step_s)[:POLISHED]
-        near += self.state.distinct()[: self._limits.wanted + 1]
-        for found in dict.fromkeys(f for f in near if f.step_s <= self.state.best_s * POLISH_WITHIN):
-            if self._late():
-                return
-            better = polish.improved(found.strategy)
-            if better is not None and better[1] < found.step_s:
-                self.state.offer(Found(*better))
+        polish = Polish(self._costs_of, rule.takes, rule.scopes)
+        polish.improve_best(self.state, self._limits.wanted, self._late)
+
+    def _costs_of(self, strategy: Strategy) -> MeshCosts:
+        """The costs of a strategy's mesh as the search sees them."""
+        priced = self._pricer.price(batch_of([strategy], mesh_key(strategy)))
+        costs = mesh_costs(self._pricer, priced, batch_rules(self._pricer, priced), 0)
+        return self._recompute.apply(costs, strategy.recompute.scopes)
 
     def _cutoff(self) -> float:
         """Bounds from here on cannot improve on the best by more than the gap."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cost_models.chunk import Array, ChunkCosts, MeshCosts, exposed_sync_s, step_tail_s
+from cost_models.chunk import Array, ChunkCosts, MeshCosts
 from cost_models.schedule import PathCoefficients, PipelineDurations, ScheduleName, critical_path
-from cost_models.step import durations_of, sync_window_s
+from cost_models.step import after_backward_s, durations_of
 
 MOST_PATHS = 96
 """Paths kept of a point; the oldest go first."""
@@ -34,17 +34,16 @@ class PathPool:
         if not known:
             return bound
         durations = durations_of(mesh, chunks)
-        exposed_s = exposed_sync_s(mesh.rules, chunks.sync_s.sum(1), sync_window_s(mesh, chunks))
+        exposed_s, tail_s = after_backward_s(mesh, chunks)
         for path in known:
             bound = np.maximum(bound, path.lower_bound_s(durations) + exposed_s[path.end_rank])
-        tail_s = step_tail_s(mesh.rules, chunks.gather_s.sum(1), chunks.optimizer_s.sum(1)).max(0)
-        found: Array = (bound + tail_s) * (1.0 - 1e-12)
+        found: Array = (bound + tail_s.max(0)) * (1.0 - 1e-12)
         return found
 
     def learn(self, mesh: MeshCosts, chunks: ChunkCosts, column: int) -> None:
         """Keep the critical path of one of n choices."""
         one = ChunkCosts(*(getattr(chunks, name)[..., [column]] for name in ChunkCosts.__dataclass_fields__))
-        exposed_s = exposed_sync_s(mesh.rules, one.sync_s.sum(1), sync_window_s(mesh, one))[:, 0]
+        exposed_s = after_backward_s(mesh, one)[0][:, 0]
         path = critical_path(*point_of(mesh), _single(durations_of(mesh, one)), tail_s=exposed_s)
         known = self.paths.setdefault(point_of(mesh), [])
         known.append(path)

@@ -12,18 +12,20 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from cost_models.chunk import Index, MeshCosts
-from cost_models.mesh import batch_of, mesh_key
-from cost_models.mesh_costs import batch_rules, mesh_costs
-from cost_models.pricing import Pricer
 from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from cost_models.specs.strategy import Strategy
 from planner.search.greedy import FullRule, improve
 from planner.search.path_pool import PathPool
 from planner.search.problem import chunks_of, excess_bytes, price_one, steps_of
-from planner.search.walk import AsSearched
+from planner.search.search_state import Found, SearchState
 
 MOST_MOVES = 40
 MOST_ROUNDS = 8
+
+POLISHED = 6
+POLISH_WITHIN = 1.03
+"""How many of the best plans are improved at the end, beside the fastest of each mesh that is shown, and how close to
+the best they must be."""
 
 
 Reached = tuple[Strategy, float]
@@ -32,10 +34,10 @@ Reached = tuple[Strategy, float]
 
 @dataclass(frozen=True, slots=True)
 class Polish:
-    """How plans are improved: prices, the user's recompute restrictions, and the scopes of the model."""
+    """How plans are improved: costs of a strategy's mesh as the search sees them, recompute that the user takes, and
+    the scopes of the model."""
 
-    pricer: Pricer
-    as_searched: AsSearched
+    costs_of: Callable[[Strategy], MeshCosts]
     takes: Callable[[Recompute], bool]
     scopes: tuple[str, ...]
     priced: dict[Strategy, MeshCosts] = field(
@@ -43,8 +45,19 @@ class Polish:
     )  # by strategy without stages and full recompute
     paths: dict[Strategy, PathPool] = field(default_factory=dict)
 
+    def improve_best(self, state: SearchState, wanted: int, late: Callable[[], bool]) -> None:
+        """Improve the best plans, and the fastest of each mesh among those that are wanted beside the best."""
+        near = sorted(state.found, key=lambda found: found.step_s)[:POLISHED]
+        near += state.distinct()[: wanted + 1]
+        for found in dict.fromkeys(f for f in near if f.step_s <= state.best_s * POLISH_WITHIN):
+            if late():
+                return
+            better = self.improved(found.strategy)
+            if better is not None and better[1] < found.step_s:
+                state.offer(Found(*better))
+
     def improved(self, strategy: Strategy) -> Reached | None:
-        """The end of the steps from a strategy, and its step; None if nothing fits."""
+        """The end of small steps from a strategy, and its step; None if nothing fits."""
         best: Reached | None = None
         for _ in range(MOST_ROUNDS):
             now = best[0] if best else strategy
@@ -95,9 +108,7 @@ class Polish:
         """Costs of a strategy's mesh, priced once."""
         key = replace(strategy, stages=(), recompute=Recompute(strategy.recompute.scopes))
         if key not in self.priced:
-            priced = self.pricer.price(batch_of([strategy], mesh_key(strategy)))
-            costs = mesh_costs(self.pricer, priced, batch_rules(self.pricer, priced), 0)
-            self.priced[key] = self.as_searched(costs, strategy.recompute.scopes)
+            self.priced[key] = self.costs_of(strategy)
         return self.priced[key]
 
     def _recomputes(self, now: Recompute) -> Iterator[Recompute]:

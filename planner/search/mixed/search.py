@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cost_models.chunk import Array, MeshCosts
-from cost_models.mesh import MeshBatch
+from cost_models.mesh import MeshBatch, batch_of, mesh_key
 from cost_models.mixed_costs import MixedCosts
+from cost_models.specs.strategy import Strategy
 from planner.answers import Progress
 from planner.candidates import Candidates, enumerate_candidates, strategy_of
 from planner.pools import Pools
@@ -24,6 +25,7 @@ from planner.search.mixed.placements import Placement
 from planner.search.mixed.pool_sums import block_counts, pool_sums
 from planner.search.mixed.space import ON_POOLS, add_values, facts_of, on_pools, placements_asked
 from planner.search.opening import Opening
+from planner.search.polish import Polish
 from planner.search.problem import InnerSolution
 from planner.search.search_state import Found, RecomputeRule, SearchLimits, SearchState
 from planner.search.space_search import SpaceSearch
@@ -88,13 +90,14 @@ class MixedSearch:
 
     def run(self) -> MixedOutcome:
         """Search until the gap is closed or time is up."""
-        wanted = self._placements()
+        wanted = placements_asked(self._pools, self._restrictions)
         batches = [batch for place in wanted if len(place.pools) > 1 for batch in self._batches(place)]
         batches = self._dive(batches)
         for place in sorted(wanted, key=lambda one: len(one.names)):  # one group alone is searched fastest
             if len(place.pools) == 1:
                 self._one_pool(place)
         self._walk(batches)
+        self._polish()
         self._space["groups"] = [place.text for place in wanted]
         if batches:
             self._space["several_groups"] = ON_POOLS
@@ -103,7 +106,7 @@ class MixedSearch:
     def least_bound_s(self) -> float:
         """A step that no layout of any placement beats, without solving anything; infinite where none fits."""
         least = np.inf
-        for place in self._placements():
+        for place in placements_asked(self._pools, self._restrictions):
             if len(place.pools) > 1:
                 for batch in self._batches(place):
                     sharp = batch.sharpened(self._global_batch, least, self._late)
@@ -112,9 +115,6 @@ class MixedSearch:
                 search, candidates = self._searcher(place)
                 least = min(least, search.least_of_families_s(candidates.families))
         return least
-
-    def _placements(self) -> tuple[Placement, ...]:
-        return placements_asked(self._pools, self._restrictions)
 
     def _late(self) -> bool:
         return time.monotonic() > self._deadline or self._limits.stop()
@@ -235,13 +235,32 @@ class MixedSearch:
 
     def _open(self, meshes: MeshBatch, row: int, costs: MeshCosts) -> Opening:
         """What the exact choice inside one mesh says; a better plan is kept."""
-        scopes = meshes.key.scopes
         assert isinstance(costs, MixedCosts)  # keys of several pools are priced so
-        mesh = costs.mapped(lambda part: self._recompute.apply(part, scopes))
+        mesh = self._as_searched(costs, meshes.key.scopes)
         opened = open_mixed(mesh, self.state.best_s, self._limits.gap, self._late)
         if opened.solution is not None:
             self._offer(meshes, row, mesh, opened.solution)
         return opened
+
+    def _polish(self) -> None:
+        """Improve the best plans by small steps, as the searches of one pool have done with theirs."""
+        rule = self._recompute
+        Polish(self._costs_of, rule.takes, rule.scopes).improve_best(
+            self.state, self._limits.wanted, self._late
+        )
+
+    def _costs_of(self, strategy: Strategy) -> MeshCosts:
+        costs, scopes = (
+            self._pools.costs_of(batch_of([strategy], mesh_key(strategy)))(0),
+            strategy.recompute.scopes,
+        )
+        if isinstance(costs, MixedCosts):
+            return self._as_searched(costs, scopes)
+        return self._recompute.apply(costs, scopes)
+
+    def _as_searched(self, costs: MixedCosts, scopes: tuple[str, ...]) -> MixedCosts:
+        """Costs under the user's recompute restrictions, on every pool alike."""
+        return costs.mapped(lambda part: self._recompute.apply(part, scopes))
 
     def _offer(self, meshes: MeshBatch, row: int, mesh: MixedCosts, solution: InnerSolution) -> None:
         chosen = self._recompute.chosen(mesh, meshes.key.scopes, solution)

@@ -14,6 +14,7 @@ from planner.make_plan import _search_parts
 from planner.request import CatalogModel, SearchRequest
 from planner.restrictions import read_restrictions
 from planner.search.mixed.search import MixedSearch
+from planner.search.mixed.space import placements_asked
 from planner.situation import Situation, resolve_model, situate
 from tests.planner.search.mixed.test_brute_force import declared
 
@@ -72,7 +73,7 @@ def test_no_fitting_strategy_beats_the_bound_of_its_mesh(model, groups, outer, e
     parts = _search_parts(context, restrictions, SearchRequest(), np.inf)
     search = MixedSearch(context.pools, restrictions, *parts, lambda progress: None)
     fitting = 0
-    for place in search._placements():
+    for place in placements_asked(context.pools, restrictions):
         for quick in search._batches(place) if len(place.pools) > 1 else ():
             batch = quick.sharpened(of.job.global_batch, np.inf, lambda: False)
             assert (batch.bound_s >= quick.bound_s).all()
