@@ -287,14 +287,22 @@ class Engine(ABC):
             raise IllegalStrategy(broken)
 
 
-_ECHOES = {"layers_stages": "stages_count", "batch": "schedule", "device_groups": "world_size"}
-"""A broken rule and the one that then breaks for the same reason, with a misleading sentence."""
+_ECHOES = {
+    "layers_stages": ("stages_count",),
+    "batch": ("schedule", "torchtitan_micro_batches"),
+    "device_groups": ("world_size",),
+    "experts_need_moe": ("expert_ranks",),
+    "expert_ranks": ("torchtitan_expert_shards",),
+    "deepspeed_vpp": ("schedule", "deepspeed_schedule"),
+    **dict.fromkeys(("fsdp1_pp", "fsdp1_vpp", "fsdp2_pp", "ddp_pp", "ddp_vpp"), ("schedule",)),
+}
+"""A broken rule and those that then break for the same reason, with a misleading sentence."""
 
 
 def _without_echoes(found: tuple[Violation, ...]) -> tuple[Violation, ...]:
     """Violations without those that only repeat another one."""
     names = {violation.rule for violation in found}
-    echoes = {echo for rule, echo in _ECHOES.items() if rule in names}
+    echoes = {echo for rule in names for echo in _ECHOES.get(rule, ())}
     return tuple(violation for violation in found if violation.rule not in echoes)
 
 

@@ -1,12 +1,12 @@
-"""Rules of arithmetic that no engine escapes: devices, batch, heads, experts, sequence, schedule, order."""
+"""Rules of arithmetic that no engine escapes: devices, heads, experts, order; of batches and stages see batch_rules."""
 
 import numpy as np
 
+from cost_models.engines.batch_rules import batch_rules
 from cost_models.engines.group_rules import devices_in_use, group_rules
 from cost_models.engines.rules import Facts, Rule, divides, fixed, nearest_values, nearest_worlds
-from cost_models.mesh import SCHEDULES, Bool, MeshBatch
+from cost_models.mesh import Bool, MeshBatch
 from cost_models.operators import Traced
-from cost_models.schedule import ScheduleName, schedule_violations
 from cost_models.specs.pools import groups_text
 from cost_models.specs.strategy import ORDER_AXES, Strategy, divisors
 
@@ -32,26 +32,6 @@ def _world_sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> t
             nearest,
         )
     return f"{product} is not the cluster's {devices} devices", nearest
-
-
-def _batch(facts: Facts, meshes: MeshBatch) -> Bool:
-    bad: Bool = facts.job.global_batch % (meshes.mbs * meshes.dp) != 0
-    return bad
-
-
-def nearest_batches(batch: int, unit: int) -> tuple[str, ...]:
-    """The multiples of `unit` below and above a batch."""
-    below, above = batch // unit * unit, -(-batch // unit) * unit
-    values = [str(n) for n in (below, above) if n > 0 and n != batch]
-    return (f"global batch {' or '.join(values)}",) if values else ()
-
-
-def _batch_sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
-    batch, mbs, dp = facts.job.global_batch, mesh["mbs"], mesh["dp"]
-    nearest = nearest_batches(batch, mbs * dp)
-    if batch % dp == 0:
-        nearest = (*nearest_values("mbs", divisors(batch // dp), mbs), *nearest)
-    return f"global batch {batch} is not divisible by mbs {mbs} x dp {dp} = {mbs * dp}", nearest
 
 
 def _data_parallel(facts: Facts, meshes: MeshBatch) -> Bool:
@@ -91,75 +71,18 @@ def _expert_group(facts: Facts, meshes: MeshBatch) -> Bool:
 def _expert_group_sentence(
     facts: Facts, mesh: dict[str, int], strategy: Strategy
 ) -> tuple[str, tuple[str, ...]]:
-    ranks = mesh["tp"] * mesh["cp"] * mesh["dp"]
-    legal = tuple(d for d in divisors(ranks // mesh["etp"]) if facts.model.num_experts % d == 0)
-    return (
-        f"tp x cp x dp = {ranks} is not divisible by etp {mesh['etp']} x ep {mesh['ep']} = {mesh['etp'] * mesh['ep']}",
-        nearest_values("ep", legal, mesh["ep"]),
-    )
-
-
-def _sequence(facts: Facts, meshes: MeshBatch) -> Bool:
-    if facts.model.is_vision:
-        return np.zeros(meshes.size, dtype=bool)
-    bad = np.zeros(meshes.size, dtype=bool)
-    for length in {facts.job.seq_len, facts.job.decoder_seq_len}:
-        need = np.where(meshes.cp > 1, 2 * meshes.cp, 1) * np.where(meshes.sp > 0, meshes.tp, 1)
-        bad |= length % need != 0
-    return bad
-
-
-def _sequence_sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
-    need = (2 * mesh["cp"] if mesh["cp"] > 1 else 1) * (mesh["tp"] if mesh["sp"] else 1)
-    length = next(n for n in (facts.job.seq_len, facts.job.decoder_seq_len) if n % need)
-    parts = [f"2 x cp {mesh['cp']}"] if mesh["cp"] > 1 else []
-    parts += [f"tp {mesh['tp']} (sequence parallel)"] if mesh["sp"] and mesh["tp"] > 1 else []
-    below, above = length // need * need, -(-length // need) * need
-    nearest = tuple(f"sequence length {n}" for n in (below, above) if n > 0)
-    return f"sequence length {length} is not divisible by {' x '.join(parts)} = {need}", nearest
+    ranks, etp, ep = mesh["tp"] * mesh["cp"] * mesh["dp"], mesh["etp"], mesh["ep"]
+    detail = f"tp x cp x dp = {ranks} is not divisible by etp {etp} x ep {ep} = {etp * ep}"
+    if ranks % etp:  # no ep goes with it
+        widths = [d for d in divisors(ranks) if all(width % d == 0 for width in facts.expert_widths)]
+        return detail, nearest_values("etp", tuple(widths), etp)
+    legal = tuple(d for d in divisors(ranks // etp) if facts.model.num_experts % d == 0)
+    return detail, nearest_values("ep", legal, ep)
 
 
 def _sp_needs_tp(facts: Facts, meshes: MeshBatch) -> Bool:
     bad: Bool = (meshes.sp > 0) & (meshes.tp == 1)
     return bad
-
-
-def _schedule(facts: Facts, meshes: MeshBatch) -> Bool:
-    """Schedule rules on the distinct (schedule, pp, vpp, micro-batches) of the batch."""
-    micro = meshes.micro_batches(facts.job.global_batch)
-    columns = np.stack([meshes.schedule, meshes.pp, meshes.vpp, micro])
-    unique, inverse = np.unique(columns, axis=1, return_inverse=True)
-    bad = np.asarray([_schedule_breaks(*(int(x) for x in column)) for column in unique.T], dtype=bool)
-    return bad[inverse.reshape(-1)]
-
-
-def _schedule_breaks(schedule: int, pp: int, vpp: int, micro_batches: int) -> bool:
-    name = SCHEDULES[schedule]
-    return not name.is_modelled or bool(schedule_violations(name, pp, vpp, micro_batches))
-
-
-def _schedule_sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
-    if not strategy.schedule.is_modelled:
-        modelled = tuple(s.value for s in ScheduleName if s.is_modelled)
-        return f"schedule {strategy.schedule.value} is not modelled in this version", (
-            f"one of {', '.join(modelled)}",
-        )
-    micro = strategy.num_micro_batches(facts.job.global_batch)
-    first = schedule_violations(strategy.schedule, mesh["pp"], mesh["vpp"], micro)[0]
-    return first.message, tuple(str(n) for n in first.nearest)
-
-
-def _layers(facts: Facts, meshes: MeshBatch) -> Bool:
-    bad: Bool = meshes.pp * meshes.vpp > facts.model.num_blocks
-    return bad
-
-
-def _layers_sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
-    layers, stages = facts.model.num_blocks, mesh["pp"] * mesh["vpp"]
-    return (
-        f"pp {mesh['pp']} x vpp {mesh['vpp']} = {stages} stages for {layers} layers leaves stages empty",
-        nearest_values("pp x vpp", tuple(range(1, layers + 1)), stages, limit=1),
-    )
 
 
 def _vision_axes(facts: Facts, meshes: MeshBatch) -> Bool:
@@ -221,7 +144,7 @@ _CORE = "megatron/core/transformer/transformer_config.py and megatron/core/paral
 
 def common_rules(batch_source: str) -> tuple[Rule, ...]:
     """Rules of arithmetic that no engine escapes; each has its own reason to take whole micro-batches alone."""
-    return (*_device_rules(), *_tensor_rules(), *_expert_rules(), *_batch_rules(batch_source))
+    return (*_device_rules(), *_tensor_rules(), *_expert_rules(), *batch_rules(batch_source))
 
 
 def _device_rules() -> tuple[Rule, ...]:
@@ -284,13 +207,4 @@ def _expert_rules() -> tuple[Rule, ...]:
         divides("experts_ep", "ep", "number of experts", lambda f: f.num_experts, _CORE),
         divides("expert_ffn_etp", "etp", "expert width", lambda f: f.expert_widths, _CORE),
         Rule("expert_ranks", _CORE, _expert_group, _expert_group_sentence),
-    )
-
-
-def _batch_rules(source: str) -> tuple[Rule, ...]:
-    return (
-        Rule("batch", source, _batch, _batch_sentence),
-        Rule("sequence_length", "megatron/training/arguments.py", _sequence, _sequence_sentence),
-        Rule("layers_stages", _CORE, _layers, _layers_sentence),
-        Rule("schedule", "megatron/core/pipeline_parallel/schedules.py", _schedule, _schedule_sentence),
     )

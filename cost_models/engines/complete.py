@@ -3,7 +3,7 @@
 from cost_models.engines.base import Engine
 from cost_models.engines.group_rules import REPLICA_ORDER, devices_in_use, nearest_spreads, stage_groups
 from cost_models.engines.rules import Facts, nearest_worlds
-from cost_models.engines.stage_rules import even_stages
+from cost_models.engines.stage_rules import default_stages
 from cost_models.errors import IllegalStrategy, Violation
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.offload import parse_act_offload, parse_offload
@@ -21,7 +21,8 @@ def complete(engine: Engine, facts: Facts, request: StrategyRequest) -> Strategy
     vpp = request.vpp or (2 if request.schedule and request.schedule.has_two_chunks else 1)
     interleaved = ScheduleName.INTERLEAVED if vpp > 1 else ScheduleName.ONE_F_ONE_B
     sp = request.sp if request.sp is not None else tp > 1 and engine.can_sequence_parallel(facts.model)
-    stages = request.stages or even_stages(facts.model.num_blocks, min(pp * vpp, facts.model.num_blocks))
+    lone_ends = engine.space(facts.model, facts.job).lone_ends
+    stages = request.stages or default_stages(facts.model.num_blocks, pp * vpp, lone_ends)
     return Strategy(
         tp=tp,
         cp=cp,

@@ -10,10 +10,10 @@ from typing import ClassVar, cast
 import numpy as np
 
 from cost_models.engines.base import DTYPE_BYTES, RowInstants, StateBytes, SyncPlan
-from cost_models.engines.deepspeed_rules import deepspeed_rules
+from cost_models.engines.deepspeed_rules import deepspeed_rules, ulysses_rules
 from cost_models.engines.options import DeepSpeedOptions, EngineOptions
 from cost_models.engines.overlap_policy import OverlapPolicy
-from cost_models.engines.rules import Rule
+from cost_models.engines.rules import Rule, replaced
 from cost_models.engines.space import Space
 from cost_models.engines.torch_family import TorchFamily
 from cost_models.host import NODE_STEP_BYTES_PER_S
@@ -104,7 +104,7 @@ class DeepSpeed(TorchFamily):
         Master weights exist under fp32 too (runtime/zero/stage_1_and_2.py, `single_partition_of_fp32_groups`). fp32
         copies of the rank's gradients live only in the step; hpz keeps a second 16-bit copy within a node.
         """
-        zero, ways = meshes.zero, self._ways(group, meshes)
+        zero, ways = meshes.zero, self.ways(group, meshes)
         weight = job.precision.activation_bytes
         gradient = self._local_gradient(job)
         moments = self._moment_bytes(group, job)
@@ -126,7 +126,7 @@ class DeepSpeed(TorchFamily):
         """Stage 3 divides frozen weights, but not quantised ones (their shape and type are not the parameter's)."""
         whole = super(TorchFamily, self).frozen_bytes(group, meshes, job)
         divided = (meshes.zero == 3) & (not group.storage_bytes)
-        ways = np.where(divided, self._ways(group, meshes), 1.0)
+        ways = np.where(divided, self.ways(group, meshes), 1.0)
         if not meshes.key.offload.parameters:
             return replace(whole, weights=whole.weights / ways)
         host = 0.0 if self.zero_settings.offload_device == "nvme" else whole.weights / ways
@@ -137,16 +137,12 @@ class DeepSpeed(TorchFamily):
         """Stage 3 gathers divided weights forward and backward."""
         weight = 0.0 if group.storage_bytes else job.precision.activation_bytes
         moved = np.where(meshes.zero == 3, weight, 0.0)
-        link = moved / self._ways(group, meshes) if meshes.key.offload.parameters else 0.0
+        link = moved / self.ways(group, meshes) if meshes.key.offload.parameters else 0.0
         return SyncPlan(forward_gather=moved, backward_gather=moved, forward_link=link, backward_link=link)
 
     def built_bytes(self, group: ParameterGroup, job: Job) -> float:
         """In fp32 unless frozen: the engine casts what it gets (runtime/engine.py, _configure_distributed_model)."""
         return super(TorchFamily, self).built_bytes(group, job) if group.frozen else FP32
-
-    def _ways(self, group: ParameterGroup, meshes: MeshBatch) -> Num:
-        ranks: Num = (meshes.expert_ranks if group.is_expert else meshes.dp_shard * meshes.cp).astype(float)
-        return ranks
 
     def _kept_narrow(self, job: Job) -> float:
         """Bytes of a 16-bit gradient that stays beside its fp32 sum (runtime/bf16_optimizer.py, clear_lp_grads)."""
@@ -216,7 +212,7 @@ class DeepSpeed(TorchFamily):
         )
         if not meshes.key.offload.parameters:
             return plan
-        ways = self._ways(group, meshes)
+        ways = self.ways(group, meshes)
         return replace(plan, forward_link=weight / ways, backward_link=(weight + gradient) / ways)
 
     @property
@@ -292,4 +288,6 @@ class DeepSpeed(TorchFamily):
 
     def rules(self) -> tuple[Rule, ...]:
         """DeepSpeed's own refusals beside the common ones."""
-        return (*super().rules(), *deepspeed_rules(self.zero_settings))
+        copies = self.zero_settings.modules != "megatron" and self.version == "0.19"
+        rules = replaced(super().rules(), *ulysses_rules(copies))
+        return (*rules, *deepspeed_rules(self.zero_settings))

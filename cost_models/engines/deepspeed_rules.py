@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from cost_models.engines.batch_rules import sequence_rule
 from cost_models.engines.options import DeepSpeedOptions
 from cost_models.engines.rules import Facts, Rule, fixed, nearest_values, only, runs
 from cost_models.mesh import Bool, MeshBatch
@@ -11,6 +12,34 @@ from cost_models.specs.strategy import Strategy, divisors
 PIPE = "deepspeed/runtime/pipe/engine.py: ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism"
 CONFIG = "deepspeed/runtime/zero/config.py"
 ENGINE = "deepspeed/runtime/engine.py"
+ULYSSES = "deepspeed/runtime/sequence_parallel/ulysses_sp.py"
+
+
+def _copied_heads() -> Rule:
+    """UlyssesSPAttentionHF: heads divide by the ranks; fewer key/value heads than ranks are copied."""
+
+    def broken(facts: Facts, meshes: MeshBatch) -> Bool:
+        bad = np.zeros(meshes.size, dtype=bool)
+        if meshes.key.cp_kind == "ulysses":
+            for heads in facts.heads:
+                bad |= (meshes.cp > 1) & (heads % meshes.cp != 0)
+            for heads in facts.kv_heads:
+                bad |= (meshes.cp > 1) & (heads % meshes.cp != 0) & (meshes.cp % heads != 0)
+        return bad
+
+    def sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
+        cp, common = mesh["cp"], int(np.gcd.reduce(facts.heads))
+        legal = tuple(n for n in divisors(common) if all(h % n == 0 or n % h == 0 for h in facts.kv_heads))
+        detail = f"cp_kind ulysses divides heads {facts.heads} and kv heads {facts.kv_heads} over cp {cp}, which does "
+        return f"{detail}not go", nearest_values("cp", legal, cp)
+
+    return Rule("ulysses_heads", f"{ULYSSES}: kv_replication_factor", broken, sentence)
+
+
+def ulysses_rules(copies_heads: bool) -> tuple[Rule, ...]:
+    """Sequences divide into one part a rank; key/value heads divide too, unless the version copies them."""
+    whole = sequence_rule(1, f"{ULYSSES}: batch's seqlen isn't divisible by sp-size")
+    return (whole, _copied_heads()) if copies_heads else (whole,)
 
 
 def deepspeed_rules(options: DeepSpeedOptions) -> tuple[Rule, ...]:
@@ -30,7 +59,7 @@ def deepspeed_rules(options: DeepSpeedOptions) -> tuple[Rule, ...]:
             "deepspeed_replicas",
             "dp_replicate",
             (1,),
-            "needs MiCS, which was removed: use engine.zero_hpz_partition_size",
+            "needs MiCS, which 0.19 refuses and no version here models: use engine.zero_hpz_partition_size",
             CONFIG,
         ),
         *_axis_rules(options),

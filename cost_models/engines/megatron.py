@@ -27,6 +27,7 @@ from cost_models.engines.megatron_rules import (
     offloads_without_recompute,
     plain_sends,
     predictions_in_stages,
+    replica_rules,
     shards_precision_aware,
     whole_encoder_decoder,
 )
@@ -46,10 +47,10 @@ from cost_models.engines.megatron_workspaces import (
 )
 from cost_models.engines.options import EngineOptions, MegatronOptions
 from cost_models.engines.overlap_policy import OverlapPolicy
-from cost_models.engines.rules import Facts, Rule, fixed, only, runs
+from cost_models.engines.rules import Rule, fixed, only, runs
 from cost_models.engines.space import Space, selective_bases
 from cost_models.errors import InvalidJob
-from cost_models.mesh import Bool, MeshBatch
+from cost_models.mesh import MeshBatch
 from cost_models.operators.base import ParameterGroup, Style
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.cluster import ClusterSpec
@@ -272,14 +273,7 @@ class Megatron(Engine):
         rules: tuple[Rule, ...] = (
             only("megatron_zero", "zero", stages, why, arguments),
             runs("megatron_schedule", SCHEDULES_RUN, "megatron/core/pipeline_parallel/schedules.py"),
-            fixed(
-                "megatron_replicas",
-                "megatron/core/parallel_state.py: num_distributed_optimizer_instances",
-                _cannot_replicate,
-                "dp_replicate {dp_replicate} needs the distributed optimizer (zero 1, not {zero}) and must divide the "
-                "data-parallel ranks of the experts",
-                ("zero 1", "dp_replicate 1"),
-            ),
+            *replica_rules(),
             fixed(
                 "moe_needs_sp",
                 "megatron/core/transformer/moe/moe_layer.py",
@@ -300,13 +294,6 @@ class Megatron(Engine):
             rules = (*rules, *fp8_rules())
         kv_rule = kv_replication() if _at_least(self.version, KV_REPLICATION_SINCE) else kv_divides()
         return (*super().rules(), kv_rule, *rules)
-
-
-def _cannot_replicate(facts: Facts, meshes: MeshBatch) -> Bool:
-    """Whether several instances of the distributed optimizer have nothing to shard, or do not divide the experts'."""
-    uneven = facts.model.is_moe & (meshes.expert_ranks % meshes.dp_replicate != 0)
-    broken: Bool = (meshes.dp_replicate > 1) & ((meshes.zero == 0) | uneven)
-    return broken
 
 
 def _overlapped_experts() -> Rule:

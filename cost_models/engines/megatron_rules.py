@@ -7,7 +7,7 @@ from cost_models.errors import InvalidJob
 from cost_models.mesh import Bool, Int, MeshBatch
 from cost_models.specs.job import Job, Precision
 from cost_models.specs.model import ModelSpec
-from cost_models.specs.strategy import Strategy
+from cost_models.specs.strategy import Strategy, divisors
 
 FP8_MULTIPLE = 16
 """Rows and columns of a product in fp8 are multiples of it (Transformer Engine's assert_dim_for_fp8_exec)."""
@@ -58,6 +58,33 @@ def plain_sends() -> Rule:
         lambda facts, meshes: (meshes.vpp > 1) & (meshes.pp == 2),
         "pp {pp} with vpp {vpp} and engine.overlap_p2p=false",
         ("engine.overlap_p2p=true", "pp 4", "vpp 1"),
+    )
+
+
+def replica_rules() -> tuple[Rule, ...]:
+    """Several instances of the distributed optimizer: it is on, and they divide the experts' data-parallel ranks."""
+    source = "megatron/core/parallel_state.py: num_distributed_optimizer_instances"
+
+    def uneven(facts: Facts, meshes: MeshBatch) -> Bool:
+        whole = meshes.dp % meshes.dp_replicate == 0  # else it is another rule's
+        split = (meshes.dp_replicate > 1) & (meshes.expert_ranks % meshes.dp_replicate != 0)
+        bad: Bool = split & whole & facts.model.is_moe
+        return bad
+
+    def sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
+        ranks = mesh["tp"] * mesh["cp"] * mesh["dp"] // (mesh["etp"] * mesh["ep"])
+        detail = f"dp_replicate {mesh['dp_replicate']} does not divide the {ranks} data-parallel ranks of the experts"
+        return detail, nearest_values("dp_replicate", divisors(ranks), mesh["dp_replicate"])
+
+    return (
+        fixed(
+            "megatron_replicas",
+            source,
+            lambda facts, meshes: (meshes.dp_replicate > 1) & (meshes.zero == 0),
+            "dp_replicate {dp_replicate} with zero {zero} needs the distributed optimizer",
+            ("zero 1", "dp_replicate 1"),
+        ),
+        Rule("megatron_expert_replicas", source, uneven, sentence),
     )
 
 

@@ -47,8 +47,9 @@ def weight_bytes(group: ParameterGroup, job: Job, options: MegatronOptions) -> f
 
 
 def gathered_bytes(group: ParameterGroup, job: Job, options: MegatronOptions) -> float:
-    """Bytes of a weight as it travels."""
-    if options.fp8_param_gather and is_narrow(group, job):
+    """Bytes of a weight as it travels: in 16 bits under MXFP8, whose two copies are scaled along other elements
+    (--reuse-grad-buf-for-mxfp8-param-ag: every rank makes them from what it gathers)."""
+    if options.fp8_param_gather and is_narrow(group, job) and job.precision is not Precision.MXFP8:
         return NARROW_WEIGHT_BYTES[job.precision]
     return wide_bytes(job, options)
 

@@ -194,3 +194,9 @@ def only(name: str, axis: str, allowed: tuple[int, ...], why: str, source: str) 
     return fixed(
         name, source, broken, f"{axis} {{{axis}}} {why}", (f"{axis} {' or '.join(map(str, allowed))}",)
     )
+
+
+def replaced(rules: tuple[Rule, ...], *own: Rule) -> tuple[Rule, ...]:
+    """The rules with an engine's own in place of those of the same names."""
+    by_name = {rule.name: rule for rule in own}
+    return tuple(by_name.get(rule.name, rule) for rule in rules)

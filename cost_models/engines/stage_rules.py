@@ -19,6 +19,18 @@ def even_stages(num_blocks: int, num_stages: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
+def default_stages(num_blocks: int, num_stages: int, lone_ends: bool) -> tuple[int, ...]:
+    """Even stages; one or two more stages than blocks leave the embedding or the loss alone, where an engine can.
+
+    The loss weighs more, so it is first to have a stage of its own (Megatron-LM's
+    --account-for-loss-in-pipeline-split, then --account-for-embedding-in-pipeline-split).
+    """
+    alone = num_stages - num_blocks
+    if lone_ends and alone in (1, 2) and num_blocks:
+        return (*((0,) * (alone - 1)), *((1,) * num_blocks), 0)
+    return even_stages(num_blocks, min(num_stages, num_blocks))
+
+
 def stage_violations(facts: Facts, strategy: Strategy, space: Space) -> tuple[Violation, ...]:
     """Broken rules of stages, recompute and offload."""
     return (

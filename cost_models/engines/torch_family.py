@@ -57,7 +57,7 @@ class TorchFamily(Engine):
         into that of their reduction, and adds the reduced shard to those before
         (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py); copies run on the stream that computes. DeepSpeed
         does likewise (runtime/zero/partition_parameters.py, AllGatherCoalescedHandle, and stage3.py's buckets)."""
-        ways = _ways(group, meshes)
+        ways = self.ways(group, meshes)
         gathered = np.asarray(plan.forward_gather) + plan.backward_gather
         reduced = np.where(np.asarray(plan.micro_reduce) > 0.0, plan.forward_gather + plan.micro_reduce, 0.0)
         copied_in = np.where(ways > 1, 1.0 / ways, 0.0)
@@ -151,6 +151,11 @@ class TorchFamily(Engine):
             gathered[edges] += rows.trained[edges] * each
         return replace(rows, gathered=gathered)
 
+    def ways(self, group: ParameterGroup, meshes: MeshBatch) -> Num:
+        """Ranks that share a group's sharded states."""
+        ranks: Num = (meshes.expert_ranks if group.is_expert else meshes.dp_shard * meshes.cp).astype(float)
+        return ranks
+
     def _parameter_bytes(self) -> float:
         return DTYPE_BYTES[self.settings.param_dtype]
 
@@ -168,7 +173,7 @@ class TorchFamily(Engine):
         0 and 1 keep a compute-dtype copy beside the master parameters; 2 and 3 shard everything at rest, and 2 also
         keeps the gathered parameters from forward to backward.
         """
-        zero, ways = meshes.zero, _ways(group, meshes)
+        zero, ways = meshes.zero, self.ways(group, meshes)
         stored, gradient = self._parameter_bytes(), self._gradient_bytes()
         moments = self._moment_bytes(group, job)
         weight = min(job.precision.activation_bytes, stored)
@@ -211,7 +216,7 @@ class TorchFamily(Engine):
         """ZeRO 2 and 3 divide frozen weights; quantised ones where they are stored as the compute dtype."""
         whole = super().frozen_bytes(group, meshes, job)
         divided = (meshes.zero >= 2) & _divides(group, job)
-        shard = whole.weights / np.where(divided, _ways(group, meshes), 1.0)
+        shard = whole.weights / np.where(divided, self.ways(group, meshes), 1.0)
         kept = np.where(divided & (meshes.zero == 2), whole.weights, 0.0)
         if not meshes.key.offload.parameters:
             return replace(whole, weights=shard + kept)
@@ -226,7 +231,7 @@ class TorchFamily(Engine):
         )
         if not meshes.key.offload.parameters:
             return plan
-        ways = _ways(group, meshes)
+        ways = self.ways(group, meshes)
         return replace(
             plan, forward_link=plan.forward_gather / ways, backward_link=plan.backward_gather / ways
         )
@@ -235,7 +240,7 @@ class TorchFamily(Engine):
         """Offloaded parameters come to the device before every gather, and gradients leave it after every reduction."""
         if not meshes.key.offload.parameters:
             return {}
-        ways, stored = _ways(group, meshes), self._parameter_bytes()
+        ways, stored = self.ways(group, meshes), self._parameter_bytes()
         again = np.where(meshes.zero == 3, stored, 0.0)
         return {"forward_link": stored / ways, "backward_link": (again + self._gradient_bytes()) / ways}
 
@@ -294,12 +299,6 @@ class TorchFamily(Engine):
 def _divides(group: ParameterGroup, job: Job) -> bool:
     """Whether FSDP can divide a frozen group: quantised weights only in a storage type that matches the others'."""
     return not group.storage_bytes or job.trainable.storage == "compute"
-
-
-def _ways(group: ParameterGroup, meshes: MeshBatch) -> Num:
-    """Ranks that share a group's sharded states."""
-    ranks: Num = (meshes.expert_ranks if group.is_expert else meshes.dp_shard * meshes.cp).astype(float)
-    return ranks
 
 
 def _offloaded(

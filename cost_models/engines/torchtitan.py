@@ -12,9 +12,10 @@ import numpy as np
 
 from cost_models.dropped import PER_OP
 from cost_models.engines.base import StateBytes, SyncPlan
+from cost_models.engines.batch_rules import sequence_rule
 from cost_models.engines.options import EngineOptions, TorchtitanOptions
 from cost_models.engines.overlap_policy import OverlapPolicy
-from cost_models.engines.rules import Facts, Rule, fixed, only, runs
+from cost_models.engines.rules import Facts, Rule, fixed, nearest_values, only, replaced, runs
 from cost_models.engines.space import Space
 from cost_models.engines.torch_family import TorchFamily
 from cost_models.errors import InvalidJob
@@ -24,7 +25,8 @@ from cost_models.schedule.names import ScheduleName
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.job import Job, Precision
 from cost_models.specs.model import ModelSpec
-from cost_models.specs.strategy import Strategy
+from cost_models.specs.strategy import Strategy, divisors
+from cost_models.units import Num
 
 SOURCE = "torchtitan/distributed/parallel_dims.py"
 PIPELINING = (
@@ -82,6 +84,10 @@ class Torchtitan(TorchFamily):
     def style(self, job: Job, cp_kind: str) -> Style:
         """As the torch engines; copies of tokens are weighted in fp32 outside the grouped product."""
         return replace(super().style(job, cp_kind), weighted_copies=2.0 if self.titan.compile else 4.0)
+
+    def ways(self, group: ParameterGroup, meshes: MeshBatch) -> Num:
+        """Replicas hold all experts again."""
+        return super().ways(group, meshes) / (meshes.dp_replicate if group.is_expert else 1.0)
 
     def usual_zero(self, pp: int) -> int:
         """`fsdp_reshard_after_forward`: by default parameters are kept where there is a pipeline."""
@@ -168,25 +174,48 @@ class Torchtitan(TorchFamily):
             only("torchtitan_etp", "etp", (1,), "does not exist: experts are divided by ep alone", SOURCE),
             Rule("torchtitan_micro_batches", PIPELINING, _few_micro_batches, _micro_batches_sentence),
             self._cp_rule(),
+            _divided_experts(),
         ]
         if experts:
             found.append(only("torchtitan_ep", "ep", (1,), f"given, but torchtitan has {experts}", SOURCE))
-        found.append(
-            fixed(
-                "torchtitan_sp",
-                "enable_sequence_parallel is on with tensor parallelism",
-                lambda facts, meshes: (meshes.tp > 1) & (meshes.sp == 0) & (not facts.model.is_vision),
-                "sp=false with tp {tp}: torchtitan runs norms on sequence shards",
-                ("sp=true", "tp 1"),
-            )
-        )
-        return tuple(found)
+        if self.version != "0.3":
+            found.append(_always_sequence_parallel())
+        return replaced(tuple(found), sequence_rule(2, "torchtitan/trainer.py: seq_len_divisor"))
+
+
+def _always_sequence_parallel() -> Rule:
+    """Before 0.3 and its enable_sequence_parallel."""
+    return fixed(
+        "torchtitan_sp",
+        "torchtitan before 0.3: parallelize_llama runs norms on sequence shards with tensor parallelism",
+        lambda facts, meshes: (meshes.tp > 1) & (meshes.sp == 0) & (not facts.model.is_vision),
+        "sp=false with tp {tp}: torchtitan runs norms on sequence shards before 0.3",
+        ("sp=true", "tp 1", "engine torchtitan@0.3"),
+    )
+
+
+def _divided_experts() -> Rule:
+    """Experts are divided over the ranks that share one copy of the states: replicas hold all of them again."""
+
+    def broken(facts: Facts, meshes: MeshBatch) -> Bool:
+        shared = meshes.dp_shard * meshes.cp * meshes.tp
+        bad: Bool = (meshes.dp_replicate > 1) & (shared % meshes.ep != 0)
+        return bad
+
+    def sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
+        shared = mesh["dp_shard"] * mesh["cp"] * mesh["tp"]
+        product = f"dp_shard {mesh['dp_shard']} x cp {mesh['cp']} x tp {mesh['tp']} = {shared}"
+        legal = tuple(d for d in divisors(shared) if facts.model.num_experts % d == 0)
+        nearest = (*nearest_values("ep", legal, mesh["ep"]), "dp_replicate 1")
+        return f"{product} is not divisible by ep {mesh['ep']}", nearest
+
+    return Rule("torchtitan_expert_shards", f"{SOURCE}: efsdp = dp_shard x cp x tp / ep", broken, sentence)
 
 
 def _few_micro_batches(facts: Facts, meshes: MeshBatch) -> Bool:
     """Torch's 1F1B fills its warm-up with a micro-batch a stage; GPipe takes fewer."""
     plain = meshes.schedule == SCHEDULES.index(ScheduleName.ONE_F_ONE_B)
-    bad: Bool = plain & (meshes.micro_batches(facts.job.global_batch) < meshes.pp)
+    bad: Bool = plain & (meshes.pp > 1) & (meshes.micro_batches(facts.job.global_batch) < meshes.pp)
     return bad
 
 
@@ -194,8 +223,9 @@ def _micro_batches_sentence(
     facts: Facts, mesh: dict[str, int], strategy: object
 ) -> tuple[str, tuple[str, ...]]:
     batch, dp, mbs, pp = facts.job.global_batch, mesh["dp"], mesh["mbs"], mesh["pp"]
-    least = pp * mbs * dp
+    there, least = batch // (mbs * dp), pp * mbs * dp
+    fewer = f"pp {there} or less" if there > 1 else "pp 1"
     return (
-        f"{batch // (mbs * dp)} micro-batches (local batch {batch // dp} / mbs {mbs}) for {pp} stages of 1f1b",
-        (f"global batch {least} or more", "schedule=gpipe", f"pp {max(batch // (mbs * dp), 1)} or less"),
+        f"{there} micro-batches (local batch {batch // dp} / mbs {mbs}) for {pp} stages of 1f1b",
+        (f"global batch {least} or more", "schedule=gpipe", fewer),
     )

@@ -237,7 +237,9 @@ class Attention(Operator):
                 Message(Phase.INPUT_GRADIENT, Collective.ALL_GATHER, Axis.CP, whole),
                 Message(Phase.INPUT_GRADIENT, Collective.REDUCE_SCATTER, Axis.CP, whole),
             )
-        moved = (q + self.elements_out(at)) * style.compute_bytes + keys
+        # Where there are more ranks than key/value heads, every rank gets a copy of one.
+        copies = np.maximum(at.cp * np.minimum(at.tp, self.kv_heads) / self.kv_heads, 1.0)
+        moved = (q + self.elements_out(at)) * style.compute_bytes + keys * copies
         return (
             Message(Phase.FORWARD, Collective.ALL_TO_ALL, Axis.CP, moved, 1.0),
             Message(Phase.INPUT_GRADIENT, Collective.ALL_TO_ALL, Axis.CP, moved, 1.0),

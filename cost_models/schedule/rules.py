@@ -4,17 +4,29 @@ Symbols: p pipeline ranks, v chunks (virtual stages) per rank, m micro-batches p
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 from cost_models.schedule.names import ScheduleName
+
+MICRO_BATCHES: Final = "micro-batches"
+"""The knob that a step has by its global batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleViolation:
-    """One broken rule, with the numbers in the message and the nearest legal values of the knob."""
+    """One broken rule with its numbers, the nearest legal values of `knob`, and other ways out in words."""
 
     rule: str
-    message: str
+    detail: str
+    knob: str
     nearest: tuple[int, ...]
+    instead: tuple[str, ...] = ()
+
+    @property
+    def message(self) -> str:
+        """The whole sentence."""
+        ways = (f"{self.knob} {' or '.join(map(str, self.nearest))}", *self.instead)
+        return f"{self.detail}; use {' or '.join(ways)}"
 
 
 class IllegalScheduleError(ValueError):
@@ -45,8 +57,8 @@ def schedule_violations(schedule: ScheduleName, p: int, v: int, m: int) -> tuple
     if v != wanted:
         found.append(_wrong_chunks(schedule, v, wanted))
     if schedule is ScheduleName.DUALPIPE and p > 1 and p % 2:
-        message = f"schedule dualpipe pairs its ranks, pp is {p}; set pp={p - 1} or {p + 1}"
-        found.append(ScheduleViolation("dualpipe-ranks", message, (p - 1, p + 1)))
+        detail = f"schedule dualpipe pairs its ranks, pp is {p}"
+        found.append(ScheduleViolation("dualpipe-ranks", detail, "pp", (p - 1, p + 1)))
     if schedule in (ScheduleName.DUALPIPE, ScheduleName.DUALPIPE_V):
         found.extend(_dualpipe_micro_batch_violations(schedule, p, m))
     return tuple(found)
@@ -60,53 +72,46 @@ def check_legal(schedule: ScheduleName, p: int, v: int, m: int) -> None:
 
 
 def _not_positive(what: str, key: str, value: int) -> ScheduleViolation:
-    return ScheduleViolation("schedule-positive", f"{what} ({key}) is {value}; use at least 1", (1,))
+    return ScheduleViolation("schedule-positive", f"{what} ({key}) is {value}", key, (1,))
 
 
 def _few_ranks(schedule: ScheduleName, p: int) -> ScheduleViolation:
-    message = f"schedule {schedule} needs 2 or more pipeline ranks, pp is {p}; set pp=2 or schedule=1f1b"
-    return ScheduleViolation("split-backward-ranks", message, (2,))
+    detail = f"schedule {schedule} needs 2 or more pipeline ranks, pp is {p}"
+    return ScheduleViolation("split-backward-ranks", detail, "pp", (2,), ("schedule=1f1b",))
 
 
 def _wrong_chunks(schedule: ScheduleName, v: int, wanted: int) -> ScheduleViolation:
+    detail = f"schedule {schedule} has {wanted} chunk{'s' * (wanted > 1)} per rank, vpp is {v}"
     if wanted == 1:
-        message = f"schedule {schedule} has 1 chunk per rank, vpp is {v}; set vpp=1 or schedule=interleaved"
-        return ScheduleViolation("schedule-one-chunk", message, (1,))
-    message = f"schedule {schedule} has 2 chunks per rank, vpp is {v}; set vpp=2"
-    return ScheduleViolation("schedule-two-chunks", message, (2,))
+        return ScheduleViolation("schedule-one-chunk", detail, "vpp", (1,), ("schedule=interleaved",))
+    return ScheduleViolation("schedule-two-chunks", detail, "vpp", (2,))
 
 
 def _dualpipe_micro_batch_violations(schedule: ScheduleName, p: int, m: int) -> list[ScheduleViolation]:
     found = []
     if m < 2 * p:
-        message = (
-            f"schedule {schedule} needs at least 2 x pp = {2 * p} micro-batches, there are {m} per step; "
-            f"use {2 * p} micro-batches or schedule=1f1b"
+        detail = f"schedule {schedule} needs at least 2 x pp = {2 * p} micro-batches, there are {m} per step"
+        found.append(
+            ScheduleViolation("dualpipe-micro-batches", detail, MICRO_BATCHES, (2 * p,), ("schedule=1f1b",))
         )
-        found.append(ScheduleViolation("dualpipe-micro-batches", message, (2 * p,)))
     elif schedule is ScheduleName.DUALPIPE and m % 2:
-        message = (
-            f"schedule dualpipe sends half of the micro-batches each way, there are {m} per step; "
-            f"use {m - 1} or {m + 1} micro-batches"
-        )
+        detail = f"schedule dualpipe sends half of the micro-batches each way, there are {m} per step"
         nearest = tuple(value for value in (m - 1, m + 1) if value >= 2 * p)
-        found.append(ScheduleViolation("dualpipe-even-micro-batches", message, nearest))
+        found.append(ScheduleViolation("dualpipe-even-micro-batches", detail, MICRO_BATCHES, nearest))
     return found
 
 
 def _interleaved_violations(p: int, v: int, m: int) -> list[ScheduleViolation]:
     found = []
+    plain = ("schedule=1f1b with vpp 1",)
     if p < 2:
-        message = f"schedule interleaved needs 2 or more pipeline ranks, pp is {p}; set pp=2 or schedule=1f1b"
-        found.append(ScheduleViolation("interleaved-ranks", message, (2,)))
+        detail = f"schedule interleaved needs 2 or more pipeline ranks, pp is {p}"
+        found.append(ScheduleViolation("interleaved-ranks", detail, "pp", (2,), plain))
     if v < 2:
-        message = f"schedule interleaved needs 2 or more chunks, vpp is {v}; set vpp=2 or schedule=1f1b"
-        found.append(ScheduleViolation("interleaved-chunks", message, (2,)))
+        detail = f"schedule interleaved needs 2 or more chunks, vpp is {v}"
+        found.append(ScheduleViolation("interleaved-chunks", detail, "vpp", (2,), ("schedule=1f1b",)))
     if m % p:
         nearest = tuple(value for value in (m - m % p, m - m % p + p) if value > 0)
-        message = (
-            f"schedule interleaved takes micro-batches in groups of pp={p}, there are {m} per step; "
-            f"use {' or '.join(map(str, nearest))} micro-batches"
-        )
-        found.append(ScheduleViolation("interleaved-micro-batches", message, nearest))
+        detail = f"schedule interleaved takes micro-batches in groups of pp={p}, there are {m} per step"
+        found.append(ScheduleViolation("interleaved-micro-batches", detail, MICRO_BATCHES, nearest, plain))
     return found

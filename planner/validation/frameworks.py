@@ -53,9 +53,21 @@ _BRIDGE: Final[Options] = {
 }
 """Megatron-Bridge and NeMo performance recipes: bf16 gradient reduction, user buffers, fused cross entropy."""
 
-_BRIDGE_FP8: Final[Options] = {"engine.fp8_param_gather": True}
-"""Bridge's fp8 recipes: parameters are fp8 themselves; transposed copies live for an iteration
-(fp8_param_gather, disable_parameter_transpose_cache)."""
+_NARROW_PARAMETERS: Final[Options] = {"engine.fp8_param_gather": True}
+"""NeMo's and Bridge's recipes in fp8 and mxfp8: parameters are narrow themselves (NVIDIA/dgxc-benchmarking,
+llama3.1/configure.sh: model.fp8_params; NeMo's bf16_with_fp8_mixed and Bridge's bf16_with_mxfp8_mixed)."""
+
+_NARROW_STATES: Final[Options] = {"engine.moment_dtype": "bf16", "engine.master_dtype": "bf16"}
+"""NVIDIA/dgxc-benchmarking, nemotron/nemotron4-340b-synth.yaml of 24.11: distributed_fused_adam with dtype bf16."""
+
+_ONE_COPY: Final[Options] = {"engine.fp8_weight_copies": 1}
+"""Tensor-wise scaling on Blackwell multiplies both ways from one copy (Transformer Engine, non-TN products)."""
+
+_BLACKWELL: Final = ("B200", "B300", "GB200", "GB300")
+
+_BRIDGE_2026: Final[Options] = {**_BRIDGE, "engine.expandable_segments": True}
+"""Every performance recipe of Megatron-Bridge 0.6 sets PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+(megatron/bridge/perf_recipes)."""
 
 GRAPHS: Final = "bridge-2026-graphs"
 EAGER: Final = "bridge-eager"
@@ -110,7 +122,7 @@ _EXAMPLES_BERT: Final[Options] = {"engine.compile": True, "engine.attention": "u
 FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
     ("SimuMax fork", Framework("megatron", _SIMUMAX, generation="simumax-2025")),
     ("Megatron-Bridge / NeMo 25", Framework("megatron", _BRIDGE, generation="nemo-2025")),
-    ("Megatron-Bridge", Framework("megatron", _BRIDGE, generation="bridge-2026")),
+    ("Megatron-Bridge", Framework("megatron", _BRIDGE_2026, generation="bridge-2026")),
     (
         "Megatron-DeepSpeed",
         Framework("deepspeed", _MEGATRON_DEEPSPEED, generation="megatron-deepspeed-2022"),
@@ -256,8 +268,12 @@ def _number_options(run: Run, framework: Framework) -> dict[str, Scalar]:
     if framework.engine == "megatron" and "delayed scaling" in run.text("precision"):
         found["engine.fp8_recipe"] = "delayed"
     name = run.text("framework").lower()
-    if "megatron-bridge" in name and precision_of_run(run) is Precision.FP8:
-        found |= _BRIDGE_FP8
+    if ("bridge" in name or "nemo" in name) and precision_of_run(run) in (Precision.FP8, Precision.MXFP8):
+        found |= _NARROW_PARAMETERS
+        tensor_wise = precision_of_run(run) is Precision.FP8
+        found |= _ONE_COPY if tensor_wise and run.text("gpu").startswith(_BLACKWELL) else {}
+    if run.text("source_locator") == "Nemotron4-340B README 24.11":
+        found |= _NARROW_STATES
     if "bridge" in name and run.text("model").startswith(("deepseek-v3", "kimi", "moonlight")):
         found |= _PRECISION_AWARE
     return found

@@ -62,6 +62,8 @@ def _parallelism(run: PlannedRun) -> list[str]:
     }
     lines = [f"{prefix}{name} {size}" for name, size in degrees.items()]
     lines.append(f"{prefix}fsdp_reshard_after_forward {'always' if strategy.zero == 3 else 'never'}")
+    if strategy.tp > 1 and not strategy.sp:
+        lines.append(f"{prefix}no_enable_sequence_parallel")
     return lines + (_pipeline(run) if strategy.pp > 1 else [])
 
 

@@ -107,7 +107,7 @@ def test_asynchronous_tensor_parallelism_needs_the_compiler(make_situation):
     [
         ("torchtitan", "zero=1", "torchtitan_zero"),
         ("torchtitan", "cp=2,cp_kind=ulysses", "torchtitan_cp_kind"),
-        ("torchtitan", "tp=2,sp=false", "torchtitan_sp"),
+        ("torchtitan@0.2", "tp=2,sp=false", "torchtitan_sp"),
         ("torchtitan", "tp=16", "kv_heads_tp"),
         ("torchtitan", "pp=2,schedule=zb-h1", "torchtitan_schedule"),
         ("torchtitan@0.1", "pp=2,schedule=dualpipe-v", "torchtitan_schedule"),
