@@ -14,7 +14,7 @@ from cost_models.readers.huggingface.registry import COMPOSITE
 from cost_models.readers.layers_file import is_layers_file, read_layers_file
 from cost_models.readers.torch_module import can_build, is_factory, read_factory, read_transformers
 from cost_models.specs.model import ModelSpec
-from cost_models.strict_json import parse_json
+from cost_models.strict_json import parse_config
 
 MAX_FILE_BYTES: Final = 16 * 1024**2
 EXTRA: Final = "parallelism-planner[transformers]"
@@ -78,7 +78,7 @@ def model_from_text(text: str, name: str = "", *, toml: bool = False) -> ModelSp
     """ModelSpec of JSON text (or TOML); broken text is refused with the line and column."""
     what = name or "the model"
     try:
-        data = tomllib.loads(text) if toml else parse_json(text)
+        data = tomllib.loads(text) if toml else parse_config(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidModel(f"{what} is not valid TOML: {error}; correct that place") from error
     except RecursionError:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cost_models.errors import BadInput
-from cost_models.strict_json import parse_json
+from cost_models.strict_json import parse_config, parse_json
 
 STANDARD_INPUT: Final = "-"
 MAX_INPUT_BYTES: Final = 64 * 1024**2
@@ -61,7 +61,7 @@ def read_text(name: str, what: str) -> str:
 def read_json(text: str, name: str, what: str) -> dict[str, Any]:
     """The JSON object of a text; raises BadInput with line and column."""
     try:
-        value = parse_json(text)
+        value = parse_config(text) if what == "model" else parse_json(text)
     except ValueError as error:
         raise BadInput(f"{what} {shown(name)} {error}; correct it") from None
     if not isinstance(value, dict):

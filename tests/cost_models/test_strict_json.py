@@ -2,7 +2,7 @@
 
 import pytest
 
-from cost_models.strict_json import parse_json
+from cost_models.strict_json import parse_config, parse_json
 
 
 def test_plain_json_is_read() -> None:
@@ -26,3 +26,12 @@ def test_anything_else_is_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence) as caught:
         parse_json(text)
     assert len(str(caught.value)) < 200
+
+
+def test_a_config_may_hold_an_infinite_limit() -> None:
+    """Mamba-2 configs as published hold `"time_step_limit": [0.0, Infinity]`; the rest stays strict."""
+    found = parse_config('{"time_step_limit": [0.0, Infinity], "name": "Infinity"}')
+    assert found == {"time_step_limit": [0.0, {"__float__": "Infinity"}], "name": "Infinity"}
+    for text in ('{"a": NaN}', '{"a": Infinity, "a": 1}'):
+        with pytest.raises(ValueError, match="NaN|twice"):
+            parse_config(text)

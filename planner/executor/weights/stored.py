@@ -11,7 +11,7 @@ from typing import Any, Final
 from cost_models.errors import BadInput
 from cost_models.readers import read_model
 from cost_models.specs.model import ModelSpec
-from cost_models.strict_json import parse_json
+from cost_models.strict_json import parse_config
 
 CONFIG_FILE: Final = "config.json"
 SINGLE_FILE: Final = "model.safetensors"
@@ -149,7 +149,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = parse_json(path.read_text(encoding="utf-8"))
+        found = parse_config(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(
             f"{str(path)[:200]!r} cannot be read ({error.strerror}); --weights takes a folder with {CONFIG_FILE}, and "
