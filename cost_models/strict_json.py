@@ -22,9 +22,7 @@ def parse_config(text: str) -> Any:
 
 def _parsed(text: str, constant: Callable[[str], Any]) -> Any:
     try:
-        return json.loads(
-            text, object_pairs_hook=_unique_keys, parse_constant=constant, parse_int=_short_int
-        )
+        return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=constant, parse_int=_short_int)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
         raise ValueError(f"is not valid JSON: {error.msg} at {where}") from None

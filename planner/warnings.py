@@ -131,6 +131,9 @@ def _batch(situation: Situation) -> Iterator[str]:
 def _units(situation: Situation) -> Iterator[str]:
     """Links whose figures look as if they were meant in another unit: GB/s, Gb/s, microseconds."""
     cluster = situation.cluster
+    nodes, inner = sum(group.nodes for group in cluster.groups), cluster.tiers[0]
+    if len(cluster.tiers) == 1 and nodes > 1 and inner.bytes_per_s.value > FASTEST_PORT:
+        yield f"tier {inner.name} is the only one and joins {nodes} nodes; add a tier for the links between nodes"
     tiers = dict.fromkeys(tier for group in range(len(cluster.groups)) for tier in cluster.tiers_of(group))
     for tier in tiers:
         rate, latency = tier.bytes_per_s.value, tier.latency_s.value

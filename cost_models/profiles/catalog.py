@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 from pydantic import Field, ValidationError
 
 from cost_models.errors import BadInput, InvalidCluster, InvalidModel
+from cost_models.profiles.faults import fault_sentence
 from cost_models.specs.base import Frozen
 from cost_models.specs.cluster import ClusterSpec, check_num_devices
 from cost_models.specs.device import DeviceSpec, Figure
@@ -198,27 +199,13 @@ def _catalog_path(folder: str, name: str, error: type[BadInput]) -> Path:
 
 
 def _checked(kind: type[_Spec], raw: Mapping[str, Any], what: str) -> _Spec:
-    """The value object of plain data, or one sentence that names the first key that is wrong."""
+    """The value object of plain data, or one sentence that names the keys that are wrong."""
     try:
         return kind.model_validate(raw)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False)
-        keys = _keys(faults[0]["loc"])
-        where = ".".join(keys) or "it"
-        missing = [".".join(_keys(each["loc"])) for each in faults if each["type"] == "missing"]
-        if faults[0]["type"] == "extra_forbidden" and not missing:
-            detail = f"{what}: unknown key {where}; remove it or correct its spelling"
-        elif missing:
-            verb = "is" if len(missing) == 1 else "are"
-            detail = f"{what}: {' and '.join(missing[:4])} {verb} missing; {_EXAMPLES.get(what, 'give it')}"
-        else:
-            detail = f"{what}: {where}: {faults[0]['msg'].removeprefix('Value error, ')}; correct it"
-        raise InvalidCluster(detail, pointer=f"/cluster/{'/'.join(keys)}") from error
-
-
-def _keys(location: tuple[int | str, ...]) -> list[str]:
-    """Keys down to a fault; pydantic puts the validator of a union's member between them ("function-after[...]")."""
-    return [str(part)[:80] for part in location if "[" not in str(part)]
+        detail, keys = fault_sentence(faults, _EXAMPLES.get(what, "give it"))
+        raise InvalidCluster(f"{what}: {detail}", pointer=f"/cluster/{'/'.join(keys)}") from error
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -33,5 +33,5 @@ def test_a_config_may_hold_an_infinite_limit() -> None:
     found = parse_config('{"time_step_limit": [0.0, Infinity], "name": "Infinity"}')
     assert found == {"time_step_limit": [0.0, {"__float__": "Infinity"}], "name": "Infinity"}
     for text in ('{"a": NaN}', '{"a": Infinity, "a": 1}'):
-        with pytest.raises(ValueError, match="NaN|twice"):
+        with pytest.raises(ValueError, match=r"NaN|twice"):
             parse_config(text)

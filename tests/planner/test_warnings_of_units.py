@@ -46,3 +46,19 @@ def test_published_clusters_are_plausible(make_situation: Make) -> None:
     for name in list_clusters():
         cluster = load_preset(name)
         assert list(_units(Situation(of.model, cluster, of.job, of.engine, of.job_request))) == []
+
+
+def test_one_tier_over_several_nodes_is_named(make_situation: Make) -> None:
+    """A node's links alone would join the nodes as fast as their inside."""
+    of = make_situation("llama-3.2-1b", "dgx-a100", 8, seq_len=2048, global_batch=32)
+    two = with_links(of, (300e9, 2e-6), (25e9, 5e-6)).cluster
+    (group,) = two.groups
+    cluster = cluster_from_spec(
+        {
+            "name": "ours",
+            "groups": [group],
+            "tiers": [{"name": "nvlink", "bytes_per_s": 300e9, "latency_s": 2e-6}],
+        }
+    )
+    (warning,) = _units(Situation(of.model, cluster, of.job, of.engine, of.job_request))
+    assert warning == "tier nvlink is the only one and joins 2 nodes; add a tier for the links between nodes"

@@ -7,6 +7,7 @@ from typing import Any
 
 from cost_models.errors import InvalidModel
 from cost_models.readers.blocks.stream import MAX_SIZE
+from cost_models.readers.huggingface.spelled import allowed_texts, slip_of
 from cost_models.specs.model import Assumed
 
 Scalar = str | int | float | bool | None
@@ -76,10 +77,22 @@ class Config:
             raise InvalidModel(f"the {self.family} config has no {key}; add it", pointer=f"/{key}")
         default = self._defaults[key]
         if key not in self._assumed:
+            self._refuse_a_slip(key, default)
             text = "null" if default.value is None else str(default.value)
             self.note(key, text, default.changes_parameters)
         value: object = default.value
         return value
+
+    def _refuse_a_slip(self, key: str, default: Default) -> None:
+        """A size under a mistyped key would silently be the family's default."""
+        own = [each for each in self._raw if each not in self._defaults] if default.changes_parameters else []
+        slip = slip_of(key, own)
+        if slip is not None:
+            raise InvalidModel(
+                f"the {self.family} config has {slip[:60]}, which nothing reads, and no {key}; correct the spelling",
+                pointer=f"/{slip[:60]}",
+                allowed=(key,),
+            )
 
     def integer(self, key: str, *aliases: str, low: int = 1, high: int = MAX_SIZE) -> int:
         """A whole number between low and high."""
@@ -119,7 +132,7 @@ class Config:
 
     def text(self, key: str, allowed: Sequence[str] = ()) -> str:
         """A text, one of `allowed` where given."""
-        value = self.raw(key)
+        value, allowed = self.raw(key), allowed or allowed_texts(key)
         if not isinstance(value, str) or (allowed and value not in allowed):
             wanted = f"one of {', '.join(allowed)}" if allowed else "a text"
             raise self._wrong(key, value, wanted, tuple(allowed))

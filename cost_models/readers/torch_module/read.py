@@ -38,7 +38,7 @@ MAX_ASSUMED: Final = 200
 
 def can_build(model_type: str) -> bool:
     """Whether torch and a transformers that knows this type are installed; neither is imported to tell."""
-    if find_spec("torch") is None:
+    if not model_type.strip() or find_spec("torch") is None:
         return False
     found = find_spec("transformers")
     if found is None or not found.submodule_search_locations:
