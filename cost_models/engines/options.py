@@ -127,6 +127,9 @@ class TorchOptions(EngineOptions):
     grouped_experts: bool = False
     """The library's experts as one grouped product (experts_implementation="grouped_mm") instead of a loop."""
     compile: bool = False
+    channels_last: bool = True
+    """Images and their features lie channels last, as mixed-precision recipes set it (memory_format). False, torch's
+    own default: every 16-bit convolution transposes what it reads and writes for the tensor cores."""
     overlap: bool = True
     offload_checkpoints: bool = False
     """Inputs of fully recomputed layers rest in the host's memory from forward to backward (DeepSpeed's

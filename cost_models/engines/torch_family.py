@@ -91,6 +91,8 @@ class TorchFamily(Engine):
             fused_rope=options.compile,
             fused_cross_entropy=options.fused_cross_entropy,
             cross_entropy_chunks=options.cross_entropy_chunks,
+            compiled_loss=options.compile,
+            channels_first=not options.channels_last,
             shifted_logits=options.shifted_logits,
             logits_fp32=options.logits_fp32,
             eager_loss=(self.eager_loss or options.modules in PLAIN) and not options.fused_cross_entropy,

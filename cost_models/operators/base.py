@@ -145,6 +145,10 @@ class Style:
         0  # a frozen model's logits in the loss: 1 while it is made, 2 kept until backward
     )
     shifted_logits: bool = False  # an eager loss shifts the logits: one more fp32 copy of them
+    channels_first: bool = False  # images in 16 bits lie channels first, which tensor cores do not take
+    compiled_loss: bool = (
+        False  # upcast, log-softmax and its gradient are one pass each over the logits as they are
+    )
     eager_loss: bool = False  # log-softmax and its gradients out of place, as torch.nn.functional's
     sp_saves_shard: bool = True  # column-parallel linears save the sequence-sharded input and gather again
     router_fp32: bool = True

@@ -24,6 +24,14 @@ MINIMAL_SIZE: Final = 3
 """Width of the filters that minimal filtering (Winograd) is made for."""
 
 
+TRANSPOSED: Final = 1.6
+"""[Empirical] passes over the operands of a convolution whose tensors lie channels first, beside its own: tensor cores
+want channels last, so operands are read and written once more (nchwToNhwcKernel in public traces), two passes but for
+kernels that read channels first (profiles/published: tf32 runs of dle, mxnet, paddle, tensorflow)."""
+
+FULL_BYTES: Final = 4.0
+"""Bytes of an element in 32 bits; of these only tf32 is transposed, where kernels are priced (cost_models.roofline)."""
+
 PASSES: Final = {"relu": (2.0, 3.0), "add": (3.0, 3.0)}
 PASSES_FUSED: Final = {"relu": (0.0, 2.0), "add": (1.0, 3.0)}
 """Passes over memory forward and backward of point-wise operators, run alone and fused into their neighbours."""
@@ -75,10 +83,14 @@ class Conv2d(Operator):
             del shapes[Phase.INPUT_GRADIENT]
         shapes[Phase.WEIGHT_GRADIENT] = (k, n, m)
         minimal = self.kernel_size == MINIMAL_SIZE and self.stride == 1 and self.groups == 1
-        return tuple(
+        products = tuple(
             Kernel(phase, KernelKind.CONVOLUTION, flops, moved, *shape, minimal=minimal)
             for phase, shape in shapes.items()
         )
+        if not style.channels_first or style.compute_bytes >= FULL_BYTES:
+            return products
+        transposes = (Kernel(phase, KernelKind.MEMORY, 0.0, TRANSPOSED * moved) for phase in shapes)
+        return (*products, *transposes)
 
     def _backward_shape(self, rows: Num) -> tuple[Num, Num, Num]:
         """Output positions stand for input positions; with a stride the FLOPs spread over more of them."""

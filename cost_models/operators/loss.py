@@ -138,8 +138,9 @@ class CrossEntropy(Operator):
     def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
         """About three passes over the logits each way, one when fused."""
         entries = self._entries(at, style)
-        passes = 1.0 if style.fused_cross_entropy else 3.0
-        each = (2.0 * style.compute_bytes if style.fused_cross_entropy else 8.0) * passes
+        one_pass = style.fused_cross_entropy or style.compiled_loss
+        passes = 1.0 if one_pass else 3.0
+        each = (2.0 * style.compute_bytes if one_pass else 8.0) * passes
         return (
             Kernel(Phase.FORWARD, KernelKind.MEMORY, 0.0, entries * each, count=passes, fp32=True),
             Kernel(Phase.INPUT_GRADIENT, KernelKind.MEMORY, 0.0, entries * each, count=passes, fp32=True),

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.operators.base import KernelKind, Phase
+from cost_models.operators.convolution import TRANSPOSED
 from cost_models.operators.curves import REST
 from cost_models.profiles.curves import Columns, Curve, columns_of
 from cost_models.roofline.efficiency import Efficiency, GemmCurve
@@ -49,11 +50,6 @@ reduction of weight gradients over idle units."""
 
 FP32: Final = Precision.FP32.value
 TF32: Final = Precision.TF32.value
-TRANSPOSED: Final = 1.6
-"""[Empirical] passes over the operands of a tf32 convolution beside its own: tensors of 32 bits stay NCHW in public
-recipes, tensor cores want channels last, so operands are read and written once more (nchwToNhwcKernel in public
-traces), two passes but for kernels that read NCHW (profiles/published: dle, mxnet, paddle, tensorflow)."""
-
 MINIMAL_SHARE: Final = 0.55
 """Products of a 3 x 3 convolution in fp32 under minimal filtering, F(2 x 2, 3 x 3): 16 of 36 (Lavin and Gray 2015),
 and a quarter more for the transforms beside them [Empirical]; tensor cores have no such kernels."""

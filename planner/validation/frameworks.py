@@ -150,7 +150,10 @@ FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
     ("litgpt thunder", Framework(LITGPT, nearest="what Thunder keeps, with nvFuser, as eager modules")),
     ("litgpt", Framework(LITGPT)),
     ("PyTorch DDP (DALI)", Framework("ddp", generation="examples-2020")),
-    ("PyTorch DDP (synthetic data)", Framework("ddp", generation="examples-2020")),
+    (
+        "PyTorch DDP (synthetic data)",
+        Framework("ddp", {"engine.channels_last": False}, generation="examples-2020"),
+    ),
     ("PyTorch DDP", Framework("ddp", _EXAMPLES_BERT, generation="examples-2020")),
     ("MXNet", Framework("ddp", _FUSED_NORMS, "MXNet with Horovod as ddp", generation="mxnet-2020")),
     ("PaddleNLP", Framework("megatron", _MEGATRON_2023, "ZeRO-2 as ZeRO-1", generation="paddle-2022")),

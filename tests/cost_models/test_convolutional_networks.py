@@ -7,9 +7,10 @@ import pytest
 from cost_models.input_pipeline import IMAGE_S
 from cost_models.operators import BatchNorm, Conv2d, Pool
 from cost_models.operators.base import Kernel, Phase, Shard, Style
+from cost_models.operators.convolution import TRANSPOSED
 from cost_models.profiles import load_device
 from cost_models.roofline import kernel_seconds, load_efficiency, stack_kernels
-from cost_models.roofline.price import MINIMAL_SHARE, TRANSPOSED
+from cost_models.roofline.price import MINIMAL_SHARE
 from cost_models.specs.job import JobRequest
 from cost_models.specs.strategy import StrategyRequest
 from planner.answers import Prediction
@@ -64,6 +65,18 @@ def test_passes_of_point_wise_operators(kind: str, fused: bool, forward: float, 
     kernels = {k.phase: float(k.bytes) for k in operator.kernels(AT, Style(fused_activation=fused))}
     assert kernels.get(Phase.FORWARD, 0.0) == forward * PASS
     assert kernels[Phase.INPUT_GRADIENT] == backward * PASS
+
+
+def test_channels_first_are_transposed_for_16_bits_alone():
+    """Of each pass TRANSPOSED times the bytes of its operands, in rows of their own; 32 bits by precision."""
+    operator = Conv2d(name="c", inputs=("x",), in_channels=512, out_channels=512, kernel_size=3, downsample=1)
+    products = operator.kernels(AT, Style())
+    rows = operator.kernels(AT, Style(channels_first=True))
+    assert rows[: len(products)] == products
+    assert [row.bytes for row in rows[len(products) :]] == [TRANSPOSED * kernel.bytes for kernel in products]
+    assert [row.phase for row in rows[len(products) :]] == [kernel.phase for kernel in products]
+    wide = Style(channels_first=True, compute_bytes=4.0)
+    assert len(operator.kernels(AT, wide)) == len(products)
 
 
 def test_normalisation_takes_three_passes_and_five():

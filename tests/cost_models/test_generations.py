@@ -5,9 +5,23 @@ from dataclasses import replace
 import pytest
 
 from cost_models.errors import BadInput
+from cost_models.operators.base import Kernel, KernelKind, Phase
 from cost_models.profiles import load_device
-from cost_models.roofline import Generation, efficiency_of, load_efficiency, load_generation
-from cost_models.roofline.generations import sustained_share, tuned_generations, under_factors
+from cost_models.roofline import (
+    Generation,
+    Scale,
+    efficiency_of,
+    kernel_seconds,
+    load_efficiency,
+    load_generation,
+    stack_kernels,
+)
+from cost_models.roofline.generations import (
+    device_factors,
+    sustained_share,
+    tuned_generations,
+    under_factors,
+)
 
 H100 = load_device("h100-sxm-80gb")
 
@@ -36,6 +50,14 @@ def test_a_generation_moves_every_rate_and_grouped_products_once_more():
     assert found.exchange_s == 1e-3
 
 
+@pytest.mark.parametrize("engine", ["megatron@0.14", "torchtitan", "fsdp2", "deepspeed"])
+def test_eager_software_waits_for_the_counts_of_tokens(engine: str):
+    """Bridge without graphs was measured to wait 2 ms an exchange; software without a fitted mixture waits, too."""
+    name, _, version = engine.partition("@")
+    assert load_generation("auto", name, version or "0.1").exchange_s == pytest.approx(2e-3)
+    assert load_generation("bridge-eager", "megatron", "0.19").exchange_s == pytest.approx(2e-3, rel=0.3)
+
+
 def test_device_factors_move_their_kernels_only():
     plain = load_efficiency("hopper")
     found = under_factors(plain, H100, (0.9, 1.2), Generation("g"))
@@ -50,6 +72,42 @@ def test_clocks_fall_with_the_cube_root_of_the_power():
     eighth = replace_power(1.0 / 8.0)
     assert sustained_share(eighth) / sustained_share(H100) == pytest.approx(0.5, abs=2e-3)
     assert sustained_share(replace_power(10.0)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "sides", "flops_per_s"),
+    [
+        # AMD, Measuring Max-Achievable FLOPs part 2 (its shapes); Azure AI-benchmarking-guide, ND MI300X v5 (cubes)
+        ("mi300x", "bf16", (4096, 4864, 32896), 708e12),
+        ("mi300x", "fp16", (4096, 4864, 32896), 654e12),
+        ("mi325x", "bf16", (4096, 4864, 32896), 843e12),
+        ("mi300x", "fp8", (4096, 4096, 4096), 955e12),
+        ("mi300x", "fp8", (8192, 8192, 8192), 1159e12),
+        ("mi300x", "fp8", (2048, 2048, 2048), 428e12),
+        # stas00/ml-engineering, MAMF
+        ("mi300x", "bf16", (10240, 15360, 8192), 668.4e12),
+        ("mi325x", "bf16", (13312, 10240, 8192), 784.9e12),
+        ("mi355x", "bf16", (12288, 8192, 8192), 1565e12),
+        # ROCm/TransformerEngine issue 73, torch.matmul
+        ("mi300x", "bf16", (16384, 8192, 1280), 493e12),
+        ("mi300x", "bf16", (16384, 1024, 8192), 546.4e12),
+        # cloudrift-ai/emmy pull request 349: 919.5 and 120.2 us
+        ("rtx-4090", "fp16", (4096, 4096, 4096), 149.5e12),
+        ("rtx-4090", "fp16", (2048, 2048, 2048), 143e12),
+    ],
+)
+def test_products_alone_are_near_their_readings(
+    device: str, precision: str, sides: tuple[int, int, int], flops_per_s: float
+):
+    """Kernels alone, so without what steps keep of them (scale): within a sixth of every reading."""
+    spec = load_device(device)
+    plain = replace(load_efficiency(spec.architecture), scale=Scale(), kernel_s=0.0)
+    curves = under_factors(plain, spec, device_factors(device), Generation("g"))
+    m, n, k = (float(side) for side in sides)
+    moved = 2.0 * (m * k + n * k + m * n)
+    kernel = Kernel(Phase.WEIGHT_GRADIENT, KernelKind.GEMM, 2.0 * m * n * k, moved, m, n, k)
+    seconds = float(kernel_seconds(stack_kernels([kernel]), spec, curves, precision)[0])
+    assert 2.0 * m * n * k / seconds == pytest.approx(flops_per_s, rel=1.0 / 6.0)
 
 
 def replace_power(times: float):

@@ -50,6 +50,14 @@ def test_a_native_fused_loss_keeps_an_fp32_softmax():
     assert in_place.id == "logits"
 
 
+def test_a_compiled_loss_passes_over_the_logits_once_each_way():
+    """4,096 x 1,024 logits in bf16: read and written once (4 bytes an entry); eager: three passes of 8 bytes."""
+    loss = CrossEntropy(name="loss", inputs=("logits",), vocab_size=1024)
+    eager, compiled = (loss.kernels(AT, Style(compiled_loss=found)) for found in (False, True))
+    assert [float(kernel.bytes) for kernel in eager] == [4096 * 1024 * 24.0] * 2
+    assert [float(kernel.bytes) for kernel in compiled] == [4096 * 1024 * 4.0] * 2
+
+
 def test_values_keep_the_fused_projection_alive():
     rope = Rope(name="rope", inputs=("qkv",), width=5120)
     (kept,) = rope.saved(Shard(1.0, 4096.0, 4096.0, tp=2.0), Style(split_keeps_projection=True))

@@ -24,7 +24,7 @@ def test_most_lie_in_their_interval(report: ValidationReport):
     assert len(errors) >= 150
     share = within_interval(report.outcomes)
     assert share is not None
-    assert share >= 0.65
+    assert share >= 0.7
     assert sorted(errors)[len(errors) // 2] < 0.12
 
 
