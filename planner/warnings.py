@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cost_models.host import host_room_bytes
+from cost_models.profiles import measured_profile
 from cost_models.specs.links import LinkTier
 from cost_models.specs.model import Role
 from cost_models.specs.pools import SHARED
@@ -19,6 +20,10 @@ FASTEST_PORT: Final = 100e9
 """Bytes a second of the fastest port between nodes that is sold, 800 Gb/s."""
 LONGEST_LATENCY_S: Final = 0.5
 """More than once around the earth."""
+UNSEEN_VENDOR: Final = "AMD"
+"""Vendor of whose devices no published run was fitted."""
+PORTED_LATE: Final = ("tp_comm_overlap", "cuda_graphs")
+"""Options of Megatron that ROCm/TransformerEngine took over later than the rest (its README, pull request 367)."""
 INSIDE_NODES: Final = ("nvlink", "xgmi", "package", "pcie", "nvswitch")
 """Names of tiers that join no nodes."""
 
@@ -37,6 +42,7 @@ def collect_warnings(
         *_groups(situation, strategy),
         *_strategy(situation, strategy),
         *_pairs(situation, strategy),
+        *_vendor(situation),
         *_towers(situation, strategy),
     )
 
@@ -79,6 +85,20 @@ def _pairs(situation: Situation, strategy: Strategy) -> Iterator[str]:
             f"torchtitan overlaps experts under {strategy.schedule.value} only without activation checkpointing, "
             f"recompute is {strategy.recompute.text()}; set engine.ep_overlap=false or recompute=none"
         )
+
+
+def _vendor(situation: Situation) -> Iterator[str]:
+    """Software that was seen on another vendor's devices, and options that its port took over late."""
+    device, generation = situation.cluster.device, situation.generation.name
+    if device.vendor != UNSEEN_VENDOR or situation.cluster.is_mixed or measured_profile(device.name):
+        return
+    yield (
+        f"software generation {generation} was seen on NVIDIA devices alone, not on {device.title}: measure a few "
+        f"steps and use planner calibrate"
+    )
+    asked = [name for name in PORTED_LATE if getattr(situation.engine.options, name, False)]
+    for name in asked:
+        yield f"engine.{name} needs ROCm's Transformer Engine of 2026 or later on {device.title}"
 
 
 def _host(situation: Situation, memory: MemoryPrediction) -> Iterator[str]:

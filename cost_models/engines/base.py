@@ -16,7 +16,7 @@ from cost_models.engines.group_rules import usable_groups
 from cost_models.engines.offload_rules import offload_rules
 from cost_models.engines.options import EngineOptions
 from cost_models.engines.overlap_policy import OverlapPolicy
-from cost_models.engines.precision import check_precision
+from cost_models.engines.precision import check_dispatcher, check_precision
 from cost_models.engines.rules import Facts, Rule
 from cost_models.engines.space import Space
 from cost_models.engines.stage_rules import stage_violations
@@ -137,6 +137,7 @@ class Engine(ABC):
         """Refuse jobs that no strategy of this engine could run; raises InvalidJob."""
         if not usable_groups(cluster, job.precision.value):
             check_precision(cluster.device, job.precision)
+        check_dispatcher(cluster.device, job)
         if job.global_batch < 1:
             raise InvalidJob(f"global batch {job.global_batch}; give at least 1", pointer="/job/global_batch")
 

@@ -1,8 +1,13 @@
-"""Which precisions a device can run, refused by name with the ones it can."""
+"""Which precisions and which kernels of others a device can run, refused by name with those it can."""
+
+from typing import Final
 
 from cost_models.errors import InvalidJob
 from cost_models.specs.device import DeviceSpec
-from cost_models.specs.job import Precision
+from cost_models.specs.job import Job, Precision
+
+HYBRID_EP: Final = ("hopper", "blackwell")
+"""Architectures with the copies that HybridEP's kernels are made of (deepseek-ai/DeepEP, branch hybrid-ep)."""
 
 
 def check_precision(device: DeviceSpec, precision: Precision) -> None:
@@ -15,4 +20,16 @@ def check_precision(device: DeviceSpec, precision: Precision) -> None:
         f"precision {precision.value} does not run on {device.title}; use {' or '.join(legal)}",
         pointer="/job/precision",
         allowed=legal,
+    )
+
+
+def check_dispatcher(device: DeviceSpec, job: Job) -> None:
+    """Raise InvalidJob where the exchange of experts is asked of kernels that other devices alone run."""
+    if job.options.moe_dispatcher != "hybridep" or device.architecture in HYBRID_EP:
+        return
+    raise InvalidJob(
+        f"job.moe_dispatcher=hybridep does not run on {device.title}: its kernels are for {' and '.join(HYBRID_EP)}; "
+        f"use alltoall or deepep",
+        pointer="/job/options/job.moe_dispatcher",
+        allowed=("alltoall", "deepep"),
     )
