@@ -10,6 +10,7 @@ BAD_INPUT = 2
 INTERNAL_ERROR = 3
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+TERMINATED = 143
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The `planner` group: commands loaded when used, suggestions for mistyped names, one meaning per exit code.
 
 Exit codes: 0 yes; 1 the answer is no; 2 bad input or an illegal strategy, standard output empty; 3 internal
-error; 130 interrupted.
+error; 130 interrupted; 143 terminated.
 """
 
 import errno
@@ -12,8 +12,17 @@ from typing import Any
 
 import click
 
-from planner.cli.answer import BAD_INPUT, BROKEN_PIPE, INTERNAL_ERROR, INTERRUPTED, Answer, print_answer
+from planner.cli.answer import (
+    BAD_INPUT,
+    BROKEN_PIPE,
+    INTERNAL_ERROR,
+    INTERRUPTED,
+    TERMINATED,
+    Answer,
+    print_answer,
+)
 from planner.cli.examples import epilog
+from planner.cli.termination import Terminated, ended_by_sigterm
 
 COMMANDS = (
     "plan",
@@ -72,13 +81,17 @@ class PlannerGroup(click.Group):
         """Run a command line (click's arguments) and exit with its code; no traceback reaches a user."""
         extra = {"prog_name": "planner"} | extra | {"standalone_mode": False}
         try:
-            answer = super().main(*args, **extra)
-            if isinstance(answer, Answer):
-                print_answer(answer)
+            with ended_by_sigterm():
+                answer = super().main(*args, **extra)
+                if isinstance(answer, Answer):
+                    print_answer(answer)
             code = answer.exit_code if isinstance(answer, Answer) else int(answer or 0)
         except (click.Abort, KeyboardInterrupt):
             _complain("interrupted")
             code = INTERRUPTED
+        except Terminated:
+            _complain("terminated")
+            code = TERMINATED
         except OSError as error:
             code = _on_os_error(error)
         except Exception as error:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from cost_models.engines import complete
 from cost_models.errors import BadInput, IllegalStrategy
+from cost_models.specs.pools import groups_text
 from cost_models.specs.recompute import ALL_LAYERS, parse_recompute
 from cost_models.specs.strategy import Strategy, StrategyRequest
 from planner.answers import Certificate, PlanResult, Prediction
@@ -46,7 +47,7 @@ def against(
     if _is_complete(situation, stated) or _has(plan.strategy, as_given, stated):
         whole = _is_complete(situation, stated)
         return question.priced(as_given) if whole else question.contrast(plan, None)
-    pins, rest = _split(stated)
+    pins, rest = _split(stated, as_given)
     try:
         pinned = with_pins(search, pins)
     except BadInput as error:
@@ -112,8 +113,9 @@ def _without_plan(
 
 
 def _is_complete(situation: Situation, stated: Mapping[str, object]) -> bool:
-    """Whether a strategy leaves no searched knob open (dp follows, and experts only where there are any)."""
-    optional = {"dp", "dp_replicate"} | (set() if situation.model.is_moe else {"ep", "etp"})
+    """Whether a strategy leaves no searched knob open, as `Strategy.text` writes it: dp follows, experts and groups
+    only where there are any, no word of activations where none rest on the host."""
+    optional = {"dp", "dp_replicate", "act_offload"} | (set() if situation.model.is_moe else {"ep", "etp"})
     optional |= {"groups"} if len(situation.cluster.groups) == 1 else set()
     return all(key in stated or key in optional for key in SEARCHED)
 
@@ -124,14 +126,14 @@ def _has(plan: Strategy, as_given: Strategy, stated: Mapping[str, object]) -> bo
     return all(getattr(plan, names.get(key, key)) == getattr(as_given, names.get(key, key)) for key in stated)
 
 
-def _split(stated: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
+def _split(stated: Mapping[str, object], as_given: Strategy) -> tuple[dict[str, object], dict[str, object]]:
     """What a search can be given as pins, and the rest."""
     pins: dict[str, object] = {}
     rest: dict[str, object] = {}
     for key, value in stated.items():
         counted = key == "recompute" and parse_recompute(str(value)).full not in (0, ALL_LAYERS)
         (pins if key in SEARCHED and not counted else rest)[key] = _plain(key, value)
-    return pins | _pins_of_stages(stated), rest
+    return pins | _pins_of_stages(stated) | _pins_of_groups(stated, as_given), rest
 
 
 def _pins_of_stages(stated: Mapping[str, object]) -> dict[str, object]:
@@ -142,6 +144,15 @@ def _pins_of_stages(stated: Mapping[str, object]) -> dict[str, object]:
     if not isinstance(pp, int):
         return {"pp": len(stages), "vpp": 1}
     return {"vpp": len(stages) // pp} if len(stages) % pp == 0 else {}
+
+
+def _pins_of_groups(stated: Mapping[str, object], as_given: Strategy) -> dict[str, object]:
+    """The placement that device groups come to, by their whole names, and the number of ranks where each has some."""
+    groups = stated.get("groups")
+    if not isinstance(groups, tuple):
+        return {}
+    placement = tuple(dict.fromkeys(as_given.stage_groups))
+    return {"groups": "+".join(placement)} | ({"pp": len(groups)} if len(groups) > len(placement) else {})
 
 
 def _with_rest(
@@ -161,6 +172,8 @@ def _asked(stated: Mapping[str, object]) -> str:
 
 def _plain(key: str, value: object) -> object:
     """A value as pins and strategies write it; stages stay numbers."""
+    if key == "groups" and isinstance(value, tuple):
+        return groups_text(value)
     if isinstance(value, tuple):
         return "-".join(map(str, value)) if key == "order" else value
     return getattr(value, "value", value)

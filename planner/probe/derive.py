@@ -53,6 +53,14 @@ class Probe:
 
 def derive_probe(situation: Situation, plan: Prediction, devices: int) -> Probe:
     """The probe of a plan on at most so many devices; raises BadInput where there is none."""
+    worst = plan.memory.worst_stage
+    if not blocks_of(plan.strategy, worst):
+        alone = " and ".join(plan.memory.stages[worst].layers)
+        raise BadInput(
+            f"the plan's fullest stage, {worst}, holds the {alone} without a layer, which no smaller run shows; probe "
+            "a plan whose fullest stage holds layers (pin another pp or stages)",
+            pointer="/strategy/stages",
+        )
     found = shapes(situation, plan.strategy, devices, in_flight_on(situation, plan))
     tried = [probe for shape in found for probe in _of(situation, plan, shape)]
     if not tried:

@@ -106,6 +106,12 @@ def size(
 
 
 def _check(search: SearchRequest) -> None:
+    if search.vary:
+        keys = ", ".join(search.vary)
+        raise BadInput(
+            f"vary of {keys} in a table of numbers of devices, whose rows would not compare; give {keys} one value",
+            pointer="/search/vary",
+        )
     if search.run.tokens is None:
         raise BadInput(
             "no number of tokens; give --tokens, for example 1e12 or 15T", pointer="/search/run/tokens"

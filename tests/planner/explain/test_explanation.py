@@ -4,6 +4,8 @@ import math
 
 import pytest
 
+from cost_models.profiles import cluster_from_spec
+from cost_models.specs.job import JobRequest
 from cost_models.specs.strategy import parse_strategy
 from planner.answers import Prediction
 from planner.compare import compare, side
@@ -12,7 +14,8 @@ from planner.explain import against, difference, explain
 from planner.explain.axes import neighbours
 from planner.explain.binding import bindings
 from planner.explain.pinned import best_under, with_pins
-from planner.request import SearchRequest
+from planner.request import CatalogModel, SearchRequest
+from planner.situation import resolve_model, situate
 
 REST = ",cp=1,vpp=1,schedule=1f1b,zero=1,sp=true,order=tp-cp-ep-dp-pp,offload=none,cp_kind=ring"
 PIPE = "tp=2,pp=4,mbs=1,recompute=selective"
@@ -103,6 +106,37 @@ def test_why_not(of, plan, asked, verdict, says):
 def test_stages_that_are_stated_are_kept(of, plan):
     contrast = against(of, SearchRequest(), plan, parse_strategy("pp=4,stages=7+8+9+8"), 5.0)
     assert contrast.other.strategy.stages == (7, 8, 9, 8)
+
+
+def test_a_strategy_as_printed_is_priced_as_it_is(of, plan):
+    other = evaluate(of, parse_strategy("tp=4,pp=2,recompute=selective"))
+    contrast = against(of, SearchRequest(), plan, parse_strategy(other.strategy.text()), 5.0)
+    assert (contrast.completed, contrast.other.strategy) == (False, other.strategy)
+
+
+@pytest.mark.parametrize(
+    ("asked", "pp"),
+    [("groups=new", None), ("groups=old+new", None), ("groups=o*1+new*2", 3), ("groups=old/new", None)],
+)
+def test_device_groups_are_pinned_as_a_placement(asked, pp):
+    groups = [
+        {"name": name, "device": device, "nodes": nodes, "devices_per_node": 4}
+        for name, device, nodes in (("old", "a100-sxm-80gb", 1), ("new", "h100-sxm-80gb", 2))
+    ]
+    tiers = [
+        {"name": "nvlink", "bytes_per_s": 3e11, "latency_s": 2e-6},
+        {"name": "infiniband", "bytes_per_s": 2.5e10, "latency_s": 4e-6},
+    ]
+    cluster = cluster_from_spec({"name": "two", "groups": groups, "tiers": tiers})
+    job = JobRequest(seq_len=2048, global_batch=24)
+    of = situate(resolve_model(CatalogModel(name="llama-3.2-1b")), cluster, job)
+    plan = evaluate(of, parse_strategy("tp=4,pp=3"))
+    contrast = against(of, SearchRequest(), plan, parse_strategy(asked), 10.0)
+    assert contrast.verdict in ("same", "slower", "faster")
+    placed = contrast.other.strategy
+    wanted = "old+new" if pp else asked.removeprefix("groups=")
+    assert "+".join(dict.fromkeys(placed.stage_groups)) == wanted
+    assert pp in (None, placed.pp)
 
 
 def test_a_comparison_turns_round(of):

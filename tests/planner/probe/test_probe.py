@@ -90,3 +90,11 @@ def test_too_few_devices_for_one_stage_are_refused(make_situation):
     of = make_situation("llama-3.1-8b", "dgx-h100", 8, seq_len=4096, global_batch=64)
     with pytest.raises(BadInput, match="give --devices 8"):
         derive_probe(of, evaluate(of, parse_strategy("tp=8")), 4)
+
+
+def test_a_fullest_stage_without_layers_is_refused_with_a_way_out(make_situation):
+    of = make_situation("gemma-2-2b", "dgx-h100", 4, seq_len=8192, global_batch=16)
+    plan = evaluate(of, parse_strategy("pp=4,stages=6+10+10+0,recompute=full"))
+    assert plan.memory.worst_stage == 3
+    with pytest.raises(BadInput, match="fullest stage, 3, holds the head without a layer"):
+        derive_probe(of, plan, 4)

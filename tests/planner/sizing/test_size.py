@@ -119,8 +119,12 @@ def test_a_cluster_that_refuses_the_job_has_a_row(with_steps):
         size(request(("dgx-1", 8), tokens=1e9), jobs=1)
 
 
-def test_a_size_needs_an_amount(with_steps):
+def test_a_size_needs_an_amount_and_one_value_of_every_option(with_steps):
     with_steps({8: 3.0})
+    varied = request(("dgx-a100", 8), tokens=1e12)
+    search = varied.search.model_copy(update={"vary": {"grad_dtype": "bf16,fp32"}})
+    with pytest.raises(BadInput, match="give grad_dtype one value"):
+        size(varied.model_copy(update={"search": search}))
     with pytest.raises(BadInput, match="--tokens"):
         size(request(("dgx-a100", 8)), jobs=1)
 

@@ -1,0 +1,28 @@
+"""SIGTERM ends a command as an interrupt does: what was begun is tidied up, and one line says so."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Never
+
+
+class Terminated(SystemExit):
+    """SIGTERM came."""
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Inside, SIGTERM raises Terminated in the main thread; commands that run others take it themselves."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _raise)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _raise(*_: object) -> Never:
+    raise Terminated
