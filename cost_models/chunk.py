@@ -112,6 +112,7 @@ class MeshCosts:
     uniform_full: bool = True  # the engine takes one number of fully recomputed layers for all stages
     uniform_chunks: bool = False  # the engine takes only equal numbers of layers per virtual stage
     may_recompute: bool = True  # False: no block is recomputed in full
+    least_full: int = 0  # least number of fully recomputed blocks, where one number says it all
     lone_ends: bool = False  # the first and the last virtual stage may hold embedding and head alone
 
     @cached_property

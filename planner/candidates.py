@@ -76,7 +76,8 @@ def enumerate_candidates(engine: Engine, facts: Facts, restrictions: Restriction
     families, total, illegal = sort_out(
         engine, facts, rows, options, _plausible(rows, options, facts.model.num_blocks, restrictions)
     )
-    return Candidates(families, total, illegal, _describe(values, space, options))
+    described = _describe(values, options) | {"recompute": _recomputes(space, options, restrictions)}
+    return Candidates(families, total, illegal, described)
 
 
 def all_meshes(engine: Engine, facts: Facts, restrictions: Restrictions) -> MeshBatch:
@@ -259,7 +260,20 @@ def _plausible(
     return pipes, states, kinds
 
 
-def _describe(values: Mapping[str, tuple[int, ...]], space: Space, options: Options) -> dict[str, object]:
+def _recomputes(space: Space, options: Options, restrictions: Restrictions) -> list[str]:
+    """Kinds of recompute in words: none, scopes, and full recompute where both the engine and the user take it."""
+    scopes = dict.fromkeys(key.scopes for key in options.kinds)
+    bases = [Recompute(each) for each in scopes]
+    found = [base.text(default_scopes=()) for base in bases if restrictions.takes_recompute(base)]
+    if restrictions.all_recomputed:
+        return ["full"]
+    if space.full_recompute and restrictions.may_recompute_fully and () in scopes:
+        count = "one K for all stages" if space.uniform_full else "one K per virtual stage"
+        found.append(f"full:K, {count}")
+    return found
+
+
+def _describe(values: Mapping[str, tuple[int, ...]], options: Options) -> dict[str, object]:
     """The space in the certificate: every axis and its values."""
     described: dict[str, object] = {name: list(found) for name, found in values.items() if name != "schedule"}
     described["sp"] = [bool(value) for value in values["sp"]]
@@ -267,11 +281,6 @@ def _describe(values: Mapping[str, tuple[int, ...]], space: Space, options: Opti
     described["vpp_above_8"] = f"where the layers, or up to {LAYERS_SHORT} more, divide evenly"
     described["dp"] = "devices / (tp x cp x pp)"
     described["dp_shard"] = "dp / dp_replicate"
-    scopes = dict.fromkeys(key.scopes for key in options.kinds)
-    described["recompute"] = [("selective:" + "+".join(s)) if s else "none" for s in scopes]
-    if space.full_recompute:
-        count = "one K for all stages" if space.uniform_full else "one K per virtual stage"
-        described["recompute"] = [*described["recompute"], f"full:K, {count}"]  # type: ignore[misc]
     described["stages"] = STAGES
     described["cp_kind"] = list(dict.fromkeys(key.cp_kind for key in options.kinds))
     described["order"] = list(dict.fromkeys("-".join(key.order) for key in options.kinds))

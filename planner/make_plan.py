@@ -14,7 +14,7 @@ from planner.evaluation import Context, evaluate_many
 from planner.objectives import StepOracle, plan_for
 from planner.relax import relaxations
 from planner.request import SearchRequest
-from planner.restrictions import Restrictions, read_restrictions
+from planner.restrictions import Restrictions, check_scopes, read_restrictions
 from planner.search.mixed.search import MixedOutcome, MixedSearch
 from planner.search.mixed.space import check_groups
 from planner.search.search_state import Found, RecomputeRule, SearchLimits, SearchState, mesh_axes
@@ -121,12 +121,15 @@ def _searched(
 def _search_parts(
     context: Context, restrictions: Restrictions, search: SearchRequest, within_s: float
 ) -> tuple[RecomputeRule, SearchLimits]:
-    space = context.situation.engine.space(context.facts.model, context.facts.job)
+    model = context.facts.model
+    space = context.situation.engine.space(model, context.facts.job)
+    check_scopes(restrictions, (*model.recompute_scopes, *space.own_scopes), model.name)
     rule = RecomputeRule(
         free=restrictions.may_recompute_fully and space.full_recompute,
         everywhere=restrictions.all_recomputed,
+        needed=restrictions.needs_full,
         takes=restrictions.takes_recompute,
-        scopes=context.facts.model.recompute_scopes,
+        scopes=model.recompute_scopes,
     )
     gap, seconds = search.gap * (1.0 - ROUNDING), float(search.max_seconds)
     return rule, SearchLimits(gap, seconds, search.seed, search.top_k, within_s)

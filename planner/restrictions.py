@@ -116,14 +116,17 @@ class Restrictions:
         if self.recompute is not None:
             return (self.recompute.scopes,)
         bare = "none" not in self.banned_recompute or (full_recompute and self.needs_full)
-        kept = tuple(s for s in values if not ("selective" in self.banned_recompute and s))
-        return tuple(s for s in kept if s or bare)
+        return tuple(s for s in values if (self.takes_recompute(Recompute(s)) if s else bare))
 
     def takes_recompute(self, recompute: Recompute) -> bool:
-        """Whether pins and bans leave a recompute."""
+        """Whether pins and bans leave a recompute; banned scopes ban all that recompute them together."""
         if self.recompute is not None:
             return recompute == self.recompute
-        return recompute_kind(recompute) not in self.banned_recompute
+        scopes = set(recompute.scopes)
+        parts = (set(ban.partition(":")[2].split("+")) for ban in self.banned_recompute if ":" in ban)
+        return recompute_kind(recompute) not in self.banned_recompute and not any(
+            banned <= scopes for banned in parts
+        )
 
     @property
     def may_recompute_fully(self) -> bool:
@@ -153,9 +156,10 @@ def read_restrictions(pins: Mapping[str, object], bans: Iterable[str]) -> Restri
     numbers = {key: _values(key, value, "/search/pins") for key, value in pins.items() if key not in apart}
     words = {key: _words(key, str(pins[key]), "/search/pins") for key in WORDS if key in pins}
     banned_words: dict[str, tuple[str, ...]] = {}
-    recompute = _pinned_recompute(str(pins["recompute"])) if "recompute" in pins else None
+    several = _kinds_left_out(str(pins["recompute"])) if "recompute" in pins else set[str]()
+    recompute = _pinned_recompute(str(pins["recompute"])) if "recompute" in pins and not several else None
     banned: dict[str, Values] = {}
-    banned_recompute: set[str] = set()
+    banned_recompute = set(several)
     for ban in bans:
         key, _, value = ban.partition("=")
         if key == "recompute":
@@ -167,7 +171,26 @@ def read_restrictions(pins: Mapping[str, object], bans: Iterable[str]) -> Restri
             banned[key] = Values((*(banned[key].ranges if key in banned else ()), *more))
     recompute = _recompute_left(recompute, banned_recompute)
     _check_something_left(numbers, banned)
-    return Restrictions(numbers, banned, recompute, frozenset(banned_recompute), words, banned_words)
+    given = Restrictions(numbers, banned, recompute, frozenset(banned_recompute), words, banned_words)
+    for key, pinned in words.items():
+        if ALLOWED not in pinned and not given.words(key, pinned):
+            raise BadInput(
+                f"{key}={','.join(pinned)} is pinned and banned; drop one of the two", pointer="/search/bans"
+            )
+    return given
+
+
+def check_scopes(given: Restrictions, known: tuple[str, ...], name: str) -> None:
+    """Raises BadInput where a pinned recompute names a scope that the model has not under its engine."""
+    scopes = given.recompute.scopes if given.recompute is not None else ()
+    for scope in scopes:
+        if scope not in known:
+            raise BadInput(
+                f"recompute scope {scope!r:.60} is none of {name}'s; {did_you_mean(scope, known)}"
+                + (f"use {', '.join(known)}" if known else "pin recompute=none or recompute=full"),
+                pointer="/search/pins/recompute",
+                allowed=known,
+            )
 
 
 def _check_something_left(pins: Mapping[str, Values], bans: Mapping[str, Values]) -> None:
@@ -176,7 +199,7 @@ def _check_something_left(pins: Mapping[str, Values], bans: Mapping[str, Values]
         if values.single and len(values.single) == len(values.ranges) and key in bans:
             left = [value for value in values.single if value not in bans[key]]
             if not left:
-                named = ", ".join(_shown(key, value) for value in values.single)
+                named = ", ".join(shown_value(key, value) for value in values.single)
                 raise BadInput(
                     f"{key}={named} is pinned and banned; drop one of the two", pointer="/search/bans"
                 )
@@ -213,16 +236,25 @@ def _word(key: str, text: str, pointer: str) -> str:
     return text
 
 
-def _shown(key: str, value: int) -> str:
+def shown_value(key: str, value: int) -> str:
+    """A number of an axis as people write it."""
+    if key == "sp":
+        return "true" if value else "false"
     return SCHEDULES[value].value if key == "schedule" else str(value)
+
+
+def _kinds_left_out(text: str) -> set[str]:
+    """The kinds of recompute that a pin of several (`none,full`) leaves out; none where it names one."""
+    kinds = {part.strip() for part in text.split(",")}
+    return set(RECOMPUTE_KINDS) - kinds if len(kinds) > 1 and kinds <= set(RECOMPUTE_KINDS) else set()
 
 
 def _pinned_recompute(text: str) -> Recompute:
     recompute = parse_recompute(text)
     if recompute.full not in (0, ALL_LAYERS):
         raise BadInput(
-            f"recompute={text:.60} cannot be pinned; pin none, selective, selective:scopes or full, and "
-            "evaluate full:K as a strategy",
+            f"recompute={text:.60} cannot be pinned; pin none, selective, selective:scopes, full or several kinds "
+            "(none,full), and evaluate full:K as a strategy",
             pointer="/search/pins/recompute",
         )
     return recompute
@@ -239,9 +271,14 @@ def _recompute_left(pinned: Recompute | None, banned: set[str]) -> Recompute | N
 
 
 def _recompute_ban(value: str) -> str:
+    """A kind, or `selective:scopes` in its one spelling."""
+    value = value.strip().lower()
+    kind, _, scopes = value.partition(":")
+    if kind == "selective" and scopes:
+        return Recompute(parse_recompute(value).scopes).text(default_scopes=())
     if value not in RECOMPUTE_KINDS:
         raise BadInput(
-            f"recompute={value:.60} cannot be banned; ban none, selective or full",
+            f"recompute={value:.60} cannot be banned; ban none, selective, selective:scopes or full",
             pointer="/search/bans",
             allowed=RECOMPUTE_KINDS,
         )

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from cost_models.units import format_bytes, format_seconds
 from planner.answers import Prediction, Relaxation
 from planner.relax.changes import Asked, Change, changes
+from planner.relax.clash import clash
 from planner.relax.hopeless import is_hopeless
 from planner.relax.lack import lack_text
 from planner.relax.leanest import leanest
@@ -101,8 +102,9 @@ def _nothing_legal(asked: Asked, candidates: Counted, deadline: float) -> tuple[
         f"{rule} ({count})" for rule, count in sorted(candidates.illegal.items(), key=lambda x: -x[1])
     )
     devices, batch = situation.cluster.num_devices, situation.job.global_batch
+    why = "; ".join(part for part in (rules, clash(situation, asked.search, deadline)) if part)
     reason = (
-        f"no legal layout on {devices} devices with global batch {batch}: {rules or 'the pins leave nothing'}"
+        f"no legal layout on {devices} devices with global batch {batch}: {why or 'nothing is left to try'}"
     )
     tried: list[Change] = []
     nearest = nearest_batches(batch, devices)

@@ -52,7 +52,7 @@ def _choices(mesh: MeshCosts) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]
         if mesh.uniform_chunks and len(set(stages)) > 1:
             continue
         if mesh.uniform_full:
-            for full in range(max(stages) + 1):
+            for full in range(mesh.least_full, max(stages) + 1):
                 yield stages, tuple(min(full, blocks) for blocks in stages)
         else:
             for per_stage in product(*(range(blocks + 1) for blocks in stages)):

@@ -73,9 +73,9 @@ def programs_lower_bound(mesh: MeshCosts, programs: Programs, rest_s: float) -> 
 
 
 def roomy_bound(mesh: MeshCosts, reach_s: float) -> float:
-    """Pipeline and tail seconds that no choice is below if memory did not matter (v = 1): nothing is recomputed."""
+    """Pipeline and tail seconds that no choice is below without memory (v = 1), as little recomputed as may be."""
     roomy = replace(mesh, rules=replace(mesh.rules, allocated_limit_bytes=np.inf))
-    return solve_rank_program(roomy, 0, reach_s).bound_s
+    return solve_rank_program(roomy, mesh.least_full, reach_s).bound_s
 
 
 def rank_programs(mesh: MeshCosts, reach_s: float | None) -> tuple[Programs, float]:
@@ -89,9 +89,9 @@ def rank_programs(mesh: MeshCosts, reach_s: float | None) -> tuple[Programs, flo
     roomy = replace(mesh, rules=replace(mesh.rules, allocated_limit_bytes=np.inf))
     programs: Programs = []
     least_s = np.inf
-    for full in range(most_full(mesh) + 1):
+    for full in range(mesh.least_full, most_full(mesh) + 1):
         stop_s = least_s if reach_s is None else reach_s
-        if full > 0 and np.isfinite(stop_s):
+        if full > mesh.least_full and np.isfinite(stop_s):
             rest_s = solve_rank_program(roomy, full).bound_s
             if rest_s >= stop_s:
                 return programs, rest_s

@@ -49,11 +49,11 @@ def best_declared(
     cuts = declared_cuts(mesh.table.num_blocks, num_virtual_stages(mesh))
     best, bound_s = None, np.inf
     most = int(cuts.max(initial=0)) if mesh.may_recompute else 0
-    for number in range(most + 1):
+    for number in range(mesh.least_full, most + 1):
         chunks = chunks_of(mesh, cuts, np.minimum(number, cuts))
         least_s = steps_of(mesh, np.maximum(path_bounds(mesh, chunks), pool.bounds(mesh, chunks)))
         reach_s = min(cutoff_s, np.inf if best is None else best.step_s)
-        if least_s.min(initial=np.inf) >= reach_s or (number > 0 and late()):
+        if least_s.min(initial=np.inf) >= reach_s or (number > mesh.least_full and late()):
             return min(bound_s, float(least_s.min(initial=np.inf))), best
         near = least_s < reach_s  # the others only get slower with K
         bound_s = min(bound_s, float(least_s[~near].min(initial=np.inf)))

@@ -141,9 +141,9 @@ def greedy(mesh: MeshCosts) -> InnerSolution | None:
     if not mesh.uniform_full:
         return _best_reached(mesh, cuts, full_rule(mesh, None, None))
     # The fewest recomputed blocks with which one of them fits; an uneven cut may do with one less.
-    fulls = range(most_full(mesh) + 1)
+    fulls = range(mesh.least_full, most_full(mesh) + 1)
     fewest = next((full for full in fulls if _any_fits(mesh, cuts, full)), most_full(mesh))
-    tried = {fewest, max(fewest - 1, 0)}
+    tried = {fewest, max(fewest - 1, mesh.least_full)}
     found = [_best_reached(mesh, cuts, full_rule(mesh, full, None)) for full in tried]
     return min((one for one in found if one is not None), key=lambda one: one.step_s, default=None)
 

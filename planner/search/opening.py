@@ -34,11 +34,11 @@ class Opening:
 def only_rank(mesh: MeshCosts) -> InnerSolution | None:
     """One rank and one chunk: the least recompute that fits, since no step falls with it; None where none does."""
     blocks = mesh.table.num_blocks
-    full = np.arange((blocks if mesh.may_recompute else 0) + 1)[:, None]
+    full = np.arange(mesh.least_full, (blocks if mesh.may_recompute else 0) + 1)[:, None]
     fits = fits_rank(mesh, chunks_of(mesh, np.full_like(full, blocks), full))[0]
     if not fits.any():
         return None
-    return price_one(mesh, (blocks,), (int(np.argmax(fits)),))
+    return price_one(mesh, (blocks,), (int(full[np.argmax(fits), 0]),))
 
 
 def open_mesh(

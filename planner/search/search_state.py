@@ -1,16 +1,15 @@
 """What a search of the space knows and was told: limits, the rule of recompute, what was found and put away."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from cost_models.chunk import MeshCosts
 from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from cost_models.specs.strategy import Strategy
-from cost_models.step import step_costs
 from planner.search.mesh_table import all_full, without_full
-from planner.search.problem import InnerSolution
+from planner.search.problem import InnerSolution, price_many
 from planner.search.walk import Walked
 
 
@@ -36,6 +35,7 @@ class RecomputeRule:
 
     free: bool  # the number of fully recomputed blocks is chosen
     everywhere: bool  # every block is recomputed in full
+    needed: bool  # where no scope is recomputed, one block at least must be
     takes: Callable[[Recompute], bool]  # what pins and bans leave
     scopes: tuple[str, ...]  # every scope of the model
 
@@ -43,15 +43,18 @@ class RecomputeRule:
         """The mesh as the inner problem should see it; full and selective do not mix."""
         if self.everywhere:
             return all_full(mesh)
-        return mesh if self.free and not scopes else without_full(mesh)
+        if not self.free or scopes:
+            return without_full(mesh)
+        alone = mesh.uniform_full or mesh.pp * mesh.vpp == 1
+        return replace(mesh, least_full=1) if self.needed and alone else mesh
 
     def chosen(
         self, mesh: MeshCosts, scopes: tuple[str, ...], solution: InnerSolution
     ) -> tuple[Recompute, float] | None:
         """Recompute and step of a solution.
 
-        Where none is banned and nothing is recomputed, one block of every virtual stage is, in full; None where that
-        does not fit. The mesh's bound stays a bound, since no step falls with it.
+        Where none is banned and nothing is recomputed, one block is, in full, on the virtual stage where that costs
+        least; None where it fits on none. The mesh's bound stays a bound, since no step falls with it.
         """
         full: int | tuple[int, ...] = solution.full_layers
         if self.everywhere:
@@ -61,8 +64,13 @@ class RecomputeRule:
         recompute = Recompute(scopes, full)
         if self.takes(recompute):
             return recompute, solution.step_s
-        costs, one = step_costs(mesh, solution.stages, (1,) * len(solution.stages)), Recompute(scopes, 1)
-        return (one, costs.step_s) if costs.fits and self.takes(one) else None
+        count = len(solution.stages)
+        each = np.eye(count, dtype=np.int64)[np.asarray(solution.stages) > 0]
+        prices = price_many(mesh, np.repeat([solution.stages], len(each), axis=0), each)
+        steps = np.where(prices.excess_bytes <= 0.0, prices.step_s, np.inf)
+        best = int(np.argmin(steps))
+        one = Recompute(scopes, tuple(each[best].tolist()))
+        return (one, float(steps[best])) if np.isfinite(steps[best]) and self.takes(one) else None
 
     def free_with(self, scopes: tuple[str, ...]) -> bool:
         """Whether the number of fully recomputed blocks of meshes with this base is chosen."""

@@ -139,11 +139,11 @@ def _close_chunks(goal: Goal, effort: Effort) -> list[Closed]:
     if not mesh.uniform_full:
         return [_at_least(search.decide(None, _near(goal, None)), goal.step_of_bound(chunk_bound(mesh, 0)))]
     closed: list[Closed] = []
-    for full in range(most_full(mesh) + 1):
+    for full in range(mesh.least_full, most_full(mesh) + 1):
         bound_s = goal.step_of_bound(chunk_bound(mesh, full))
         if bound_s >= goal.target_s:
             closed.append(Closed(bound_s, is_proved=True))
-            if full > 0:  # the bound does not fall with K
+            if full > mesh.least_full:  # the bound does not fall with K
                 break
             continue
         closed.append(_at_least(search.decide(full, _near(goal, full)), bound_s))

@@ -18,6 +18,7 @@ from planner.answers import PlanResult, Prediction
 from planner.evaluation import evaluate_many
 from planner.make_plan import make_plan
 from planner.request import SearchRequest
+from planner.restrictions import recompute_kind
 from planner.situation import Situation, situate
 
 AXES = (
@@ -346,6 +347,29 @@ def test_the_plan_is_the_best_of_460_more_spaces(seed):
     rng = random.Random(seed)
     statuses = [check(random_instance(rng, most=80)) for _ in range(20)]
     assert "optimal" in statuses
+
+
+BANNED = (("none",), ("none", "selective"), ("selective",), ("full",), ("none", "full"))
+
+
+def banned(instance: Instance, kinds: tuple[str, ...]) -> Instance:
+    """The same request without some kinds of recompute."""
+    bans = tuple(f"recompute={kind}" for kind in kinds)
+    space = [one for one in instance.space if recompute_kind(one.recompute) not in kinds]
+    return Instance(instance.situation, instance.search.model_copy(update={"bans": bans}), space)
+
+
+MORE = [pytest.param(seed, marks=pytest.mark.matrix) for seed in range(12) if seed != 4]
+
+
+@pytest.mark.parametrize("seed", [4, *MORE])
+def test_the_plan_is_the_best_of_what_bans_leave(seed):
+    rng = random.Random(1000 + seed)
+    for kinds in BANNED:
+        instance = random_instance(rng, most=60)
+        while "recompute" in instance.search.pins:
+            instance = random_instance(rng, most=60)
+        check(banned(instance, kinds))
 
 
 @pytest.mark.slow

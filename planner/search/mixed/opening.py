@@ -55,7 +55,9 @@ class _RankSearch:
     def run(self, late: Late) -> Opening:
         """All K in turn, as long as the step without memory is below the target."""
         mesh = self.mesh
-        fulls: list[int | None] = list(range(most_full(mesh) + 1)) if mesh.uniform_full else [None]
+        fulls: list[int | None] = (
+            list(range(mesh.least_full, most_full(mesh) + 1)) if mesh.uniform_full else [None]
+        )
         for full in fulls:
             if full and self._is_slow(full):
                 break

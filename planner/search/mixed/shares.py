@@ -119,7 +119,7 @@ def _best_of(mesh: MixedCosts, cuts: Index, reach_s: float) -> tuple[float, Inne
     best: InnerSolution | None = None
     bound_s = np.inf
     most = int(cuts.max(initial=0)) if mesh.may_recompute else 0
-    for number in range(most + 1):
+    for number in range(mesh.least_full, most + 1):
         chunks = chunks_of(mesh, cuts, np.minimum(number, cuts))
         busy_s = mesh.num_micro_batches * (chunks.forward_s + chunks.backward_s).sum(1).max(0)
         least_s = steps_of(mesh, busy_s)
