@@ -67,11 +67,14 @@ class DeepSpeed(TorchFamily):
         return self.zero_settings.modules == "megatron"
 
     def space(self, model: ModelSpec, job: Job) -> Space:
-        """Stages 0 to 3 (0 and 1 with a pipeline), tensor parallel by the model, experts, 1F1B."""
+        """Stages 0 to 3 (0 and 1 with a pipeline), tensor parallel by the model, experts, 1F1B; whole layers are
+        recomputed (gradient_checkpointing), and core attention alone by Megatron-DeepSpeed's modules."""
+        apart = self.zero_settings.modules == "megatron" and "core_attn" in model.recompute_scopes
         return Space(
             zero=(0, 1, 2, 3),
             schedules=("1f1b",),
-            scopes=self.recompute_bases(model),
+            scopes=((), ("core_attn",)) if apart else ((),),
+            whole_layers=True,
             tensor=not model.is_vision,
             context=not model.is_vision,
             cp_kinds=("ulysses",),

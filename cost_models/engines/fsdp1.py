@@ -46,11 +46,12 @@ class Fsdp1(TorchFamily):
         return cast(Fsdp1Options, self.options)
 
     def space(self, model: ModelSpec, job: Job) -> Space:
-        """Data parallel: FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD."""
+        """Data parallel: FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD; checkpoints are of whole layers."""
         return Space(
             zero=(2, 3),
             schedules=("1f1b",),
-            scopes=self.recompute_bases(model),
+            scopes=((),),
+            whole_layers=True,
             pipeline=False,
             tensor=False,
             context=False,

@@ -49,6 +49,8 @@ class Space:
     """Kinds of activation offload that the engine has (`checkpoints`, `blocks`); asked for, not searched by itself."""
     most_offloaded: int | None = None
     """Most blocks whose activations it moves; None: all."""
+    whole_layers: bool = False
+    """The engine recomputes whole layers, and in part only as `scopes` says; others take any scopes of the model."""
     own_scopes: tuple[str, ...] = ()
     """Recompute scopes that the engine adds to the model's."""
     replicate_zero: int = 2

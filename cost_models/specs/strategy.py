@@ -146,11 +146,12 @@ class Strategy:
         return ",".join(f"{key}={_text(value)}" for key, value in values.items())
 
     def mesh_text(self) -> str:
-        """The short name for people: degrees above 1, micro-batch, schedule, recompute."""
+        """The short name for people: degrees above 1, micro-batch, schedule, recompute, what is offloaded."""
         degrees = {k: getattr(self, k) for k in ("tp", "cp", "pp", "vpp", "ep", "etp", "dp")}
         shown = " ".join(f"{k.upper()}{n}" for k, n in degrees.items() if n > 1) or "1 device"
         shown += f" on {groups_text(self.stage_groups)}" if self.stage_groups else ""
-        moved = f" act_offload {self.act_offload}" if self.act_offload != "none" else ""
+        moved = f" offload {self.offload}" if self.offload != "none" else ""
+        moved += f" act_offload {self.act_offload}" if self.act_offload != "none" else ""
         return (
             f"{shown} ZeRO-{self.zero} mbs {self.mbs} {self.schedule.value} recompute {self.recompute.text()}"
             f"{moved}"

@@ -1,12 +1,16 @@
 """A plan against another strategy: the verdict, what speaks for it, and one sentence that says it."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from cost_models.errors import Violation
 from cost_models.units import format_seconds
 from planner.answers import Certificate, Prediction
 from planner.explain.differences import Difference
 from planner.explain.memory import use
+
+LONGEST_ASKED: Final = 60
+"""Characters of what was asked that a sentence repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +39,19 @@ class Contrast:
         if self.other is None or self.difference is None:
             return self.why
         shown = self.other.strategy.mesh_text()
-        name = f"the best layout with {self.asked} ({shown})" if self.completed else f"{self.asked} ({shown})"
+        best = "leanest" if self.verdict == "does_not_fit" else "best"
+        name = (
+            f"the {best} layout {self._as_asked()} ({shown})" if self.completed else f"{self.asked} ({shown})"
+        )
         if self.verdict == "does_not_fit":
-            name = f"the leanest layout with {self.asked} ({shown})" if self.completed else name
             return f"does not fit: {name} {self.short}; the plan {use(self.plan)}"
         if self.verdict == "same":
             return f"{name} takes as long as the plan: {format_seconds(self.other.step_s)}"
         return f"{name} {self._pace()}"
+
+    def _as_asked(self) -> str:
+        """`with tp=4`, or, where many keys were named, only that they were kept to."""
+        return f"with {self.asked}" if len(self.asked) <= LONGEST_ASKED else "as asked"
 
     def _pace(self) -> str:
         moved, other = self.difference, self.other
@@ -51,7 +61,7 @@ class Contrast:
         where = f": {moved.where()}" if moved.where() else ""
         sure = f"; P(the plan is faster) {self.plan_faster:.0%}" if self.plan_faster is not None else ""
         bound = self.certificate.lower_bound_s if self.certificate else None
-        proved = f"; no layout with {self.asked} takes less than {format_seconds(bound)}" if bound else ""
+        proved = f"; no layout {self._as_asked()} takes less than {format_seconds(bound)}" if bound else ""
         return (
             f"takes {format_seconds(other.step_s)}, {format_seconds(abs(moved.step_s))} "
             f"({abs(moved.step_s) / moved.first_s:.1%}) {word} than the plan's {format_seconds(moved.first_s)}"
