@@ -15,8 +15,8 @@ from cost_models.specs.strategy import StrategyRequest
 from planner.formats.megatron import read_megatron
 from planner.situation import Situation, situate
 from planner.validation.clusters import cluster_of
+from planner.validation.framework_table import Framework
 from planner.validation.frameworks import (
-    Framework,
     framework_of,
     optimizer_of,
     options_of,
