@@ -20,6 +20,7 @@ from planner.formats.recipes.fields import (
     RECIPE_DEFAULTS,
 )
 from planner.formats.recipes.python import python_fields
+from planner.formats.recipes.yaml_file import yaml_fields
 from planner.formats.settings import Beside, Settings, model_beside
 from planner.formats.shell import shell_words
 
@@ -29,23 +30,32 @@ _WORD: Final = re.compile(r"^\+{0,2}([A-Za-z_][\w]*(?:\.[\w]+)+|mixed_precision)
 
 
 def read_bridge(text: str, beside: Beside) -> Settings:
-    """Megatron-Bridge: overrides `model.tensor_model_parallel_size=4`, or `cfg.model.… = 4` in Python."""
+    """Megatron-Bridge: overrides `model.tensor_model_parallel_size=4`, `cfg.model.… = 4` in Python, or YAML."""
     return _read(text, beside, "bridge")
 
 
 def read_nemo(text: str, beside: Beside) -> Settings:
-    """NeMo 2: `recipe.trainer.strategy.tensor_model_parallel_size = 4` in Python, or as overrides."""
+    """NeMo 2: `recipe.trainer.strategy.tensor_model_parallel_size = 4` in Python, overrides or YAML."""
     return _read(text, beside, "nemo")
 
 
 def looks_like_bridge(text: str) -> bool:
     """Fields that stand where Bridge has them."""
-    return "model.tensor_model_parallel_size" in text or "train.micro_batch_size" in text
+    fields = ("model.tensor_model_parallel_size", "train.micro_batch_size")
+    return any(field in text for field in fields) or _nested(text, fields)
 
 
 def looks_like_nemo(text: str) -> bool:
     """Fields that stand where NeMo has them."""
-    return "trainer.strategy." in text or "data.micro_batch_size" in text
+    fields = ("trainer.strategy.tensor_model_parallel_size", "data.micro_batch_size")
+    return "trainer.strategy." in text or fields[1] in text or _nested(text, fields)
+
+
+def _nested(text: str, fields: tuple[str, ...]) -> bool:
+    """Whether a text is YAML that holds one of these fields; parsed only where their last words stand in it."""
+    return any(f"{field.rpartition('.')[2]}:" in text for field in fields) and any(
+        field in yaml_fields(text) for field in fields
+    )
 
 
 def _read(text: str, beside: Beside, framework: str) -> Settings:
@@ -88,6 +98,7 @@ def assignments(text: str, framework: str) -> dict[str, str]:
         root, _, field = match[1].partition(".") if match else ("", "", "")
         if match and field and root in ROOTS[framework]:
             found[field] = _literal(match[2])
+    found = found or yaml_fields(text)
     if found:
         return found
     for word in shell_words(text):

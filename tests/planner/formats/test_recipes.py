@@ -11,7 +11,7 @@ from planner.evaluation import evaluate
 from planner.formats.export import PlannedRun
 from planner.formats.recipes.read import assignments, read_bridge, read_nemo
 from planner.formats.recipes.write import fields_of, write_bridge, write_nemo
-from planner.formats.registry import find_out
+from planner.formats.registry import find_out, read_settings
 from planner.formats.settings import Beside
 from planner.request import CatalogModel, PresetCluster
 from planner.situation import resolve
@@ -44,6 +44,31 @@ recipe.trainer.plugins = run.Config(bf16_with_mxfp8_mixed)
 recipe.trainer.plugins.grad_reduce_in_fp32 = False
 recipe.trainer.max_steps = 10
 """
+BRIDGE_YAML = """
+model:
+  tensor_model_parallel_size: 4
+  pipeline_model_parallel_size: 2
+  sequence_parallel: true
+  seq_length: 4096
+  recompute_granularity: selective
+  recompute_modules: [core_attn, mlp]
+train: {global_batch_size: 128, micro_batch_size: 2, train_iters: 10}
+mixed_precision: {precision: bf16_with_mxfp8_mixed, grad_reduce_in_fp32: false}
+"""
+NEMO_YAML = """
+_target_: nemo.collections.llm.api.pretrain
+trainer:
+  strategy:
+    _target_: nemo.lightning.MegatronStrategy
+    tensor_model_parallel_size: 4
+    pipeline_model_parallel_size: 2
+    virtual_pipeline_model_parallel_size: null
+    sequence_parallel: true
+  plugins: {precision: bf16_with_mxfp8_mixed, grad_reduce_in_fp32: false}
+  max_steps: 10
+data: {global_batch_size: 128, micro_batch_size: 2, seq_length: 4096}
+model: {config: {recompute_granularity: selective, recompute_modules: [core_attn, mlp]}}
+"""
 PYTHON = """
 cfg = pretrain_config()
 cfg.model.tensor_model_parallel_size = 4
@@ -60,9 +85,13 @@ cfg.train.train_iters = 10
 """
 
 
-@pytest.mark.parametrize(("read", "text"), [(read_bridge, BRIDGE), (read_bridge, PYTHON), (read_nemo, NEMO)])
-def test_three_spellings_say_the_same(read, text):
-    found = read(text, Beside(32, OF.model))
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [("bridge", BRIDGE), ("bridge", PYTHON), ("bridge", BRIDGE_YAML), ("nemo", NEMO), ("nemo", NEMO_YAML)],
+)
+def test_the_spellings_say_the_same(form, text):
+    assert find_out(text, "settings") == form
+    found = read_settings(text, form, Beside(32, OF.model))
     strategy = found.strategy
     assert (strategy.tp, strategy.pp, strategy.dp, strategy.sp, strategy.mbs, strategy.zero) == (
         4,
@@ -93,6 +122,24 @@ def test_three_spellings_say_the_same(read, text):
 def test_what_is_wrong_is_said_with_numbers(change, words):
     with pytest.raises(BadInput) as caught:
         read_bridge(BRIDGE.replace(*change), Beside(32, OF.model))
+    assert all(word in caught.value.detail for word in words), caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            BRIDGE_YAML.replace("seq_length: 4096", "seq_length: ${dataset.seq_length}"),
+            ("seq_length", "the value"),
+        ),
+        ("model: {tensor_model_parallel_size: 2, encoder_seq_length: 4096}", ("NeMo 1", "NeMo 2")),
+        ("model: [1", ("no settings",)),
+        ("- a\n- b", ("no settings",)),
+    ],
+)
+def test_yaml_that_cannot_be_followed_is_refused(text, words):
+    with pytest.raises(BadInput) as caught:
+        read_bridge(text, Beside(32, OF.model))
     assert all(word in caught.value.detail for word in words), caught.value.detail
 
 
