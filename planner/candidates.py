@@ -245,6 +245,8 @@ def _plausible(
     chunks = options.pipes[:, 1]
     even = -blocks % (rows.pp[:, None] * chunks[None, :]) <= LAYERS_SHORT
     pipes: Bool = even | (chunks <= MANY_CHUNKS)[None, :]
+    usual = options.pipes[:, 0] == SCHEDULES.index(ScheduleName.ONE_F_ONE_B)
+    pipes &= (usual | ~usual.any())[None, :] | (rows.pp > 1)[:, None]  # one stage has nothing to schedule
     replicas = np.asarray([state.replicate for state in options.states], dtype=np.int64)
     states = (
         rows.dp[:, None] % replicas[None, :] == 0 if len(replicas) else np.zeros((rows.size, 0), dtype=bool)

@@ -106,6 +106,11 @@ class Torchtitan(TorchFamily):
             scopes=((), own) if own else ((),),
             tensor=tokens,
             context=tokens,
+            cp_kinds=(
+                "allgather",
+                "ring",
+                "ulysses",
+            ),  # the default first: it stands where nothing is divided
             expert=model.is_moe and self.version != "0.1",
             offload=("parameters",),
             own_scopes=own,

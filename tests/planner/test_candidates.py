@@ -167,3 +167,18 @@ def test_axes_of_words_are_pinned_and_banned_in_one_spelling():
         read_restrictions({"cp_kind": "star"}, ())
     with pytest.raises(BadInput, match="each axis once"):
         read_restrictions({"order": "tp-dp"}, ())
+
+
+@pytest.mark.parametrize(("engine", "kind"), [("torch", "ring"), ("torchtitan", "allgather")])
+def test_where_nothing_is_divided_a_strategy_says_what_it_says_when_nothing_is_asked(
+    make_situation, engine, kind
+):
+    """One stage has one schedule, one context rank one kind: those that `evaluate` fills in."""
+    of = make_situation("llama-3.2-1b", "dgx-h100", 8, seq_len=2048, global_batch=32, engine=engine)
+    single = [
+        (batch.key.cp_kind, batch.schedule_name(row).value)
+        for batch in candidates(of).batches
+        for row in range(batch.size)
+        if batch.pp[row] == 1 and batch.cp[row] == 1
+    ]
+    assert set(single) == {(kind, "1f1b")}
