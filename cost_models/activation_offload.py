@@ -5,7 +5,8 @@
 `checkpoints`: inputs of fully recomputed blocks go down in the forward and come back before the block runs again.
 `blocks`: all that a share f of the blocks saves does. While such a block runs its own tensors are on the device and a
 neighbour's are on their way (a double buffer, as in Transformer Engine's cpu_offload and torchtune's
-OffloadActivations), so 2 f a bytes stand beside it; the last block's stay, for its backward comes next.
+OffloadActivations), so 2 f a bytes stand beside it; the last block's stay, for its backward comes next. `modules`: the
+same of what some modules of every block keep (module_offload.py), which the work comes with as its host bytes.
 """
 
 from dataclasses import replace
@@ -27,13 +28,16 @@ def offload_activations(
         link_s = 2.0 * host.link_seconds(work.full_saved_bytes)
         shown_s = exposed(link_s, window_of(work), efficiency=overlap, interference=0.0)
         return _without_checkpoints(with_copies(work, shown_s, work.full_saved_bytes))
-    if moved.blocks:
-        link_s = host.link_seconds(work.saved_bytes)
+    if moved.blocks or moved.modules:
+        share, whole = (
+            (1.0, work.host_bytes) if moved.modules else (moved.share(num_blocks), work.saved_bytes)
+        )
+        link_s = host.link_seconds(whole)
         down_s, up_s = (
             exposed(link_s, window_s, efficiency=overlap, interference=0.0)
             for window_s in (work.forward_parts_s[0], work.backward_parts_s[0])
         )
-        return _without_blocks(work, moved.share(num_blocks), down_s, up_s)
+        return _without(work, share * inner(whole), share * inner(down_s), share * inner(up_s))
     return work
 
 
@@ -63,10 +67,8 @@ def _without_checkpoints(work: RowWork) -> RowWork:
     )
 
 
-def _without_blocks(work: RowWork, share: float, down_s: Array, up_s: Array) -> RowWork:
-    """A share of the blocks without what they save; recompute in full would free nothing, so it changes nothing."""
-    moved = share * inner(work.saved_bytes)
-    down_s, up_s = share * inner(down_s), share * inner(up_s)
+def _without(work: RowWork, moved: Array, down_s: Array, up_s: Array) -> RowWork:
+    """Blocks without some of what they save; a full recompute would free nothing of it, so it changes nothing."""
     forward, backward = work.forward_parts_s.copy(), work.backward_parts_s.copy()
     spared, passes = work.spared_parts_s.copy(), work.passes.copy()
     forward[_DATA] += down_s
@@ -86,5 +88,5 @@ def _without_blocks(work: RowWork, share: float, down_s: Array, up_s: Array) -> 
         full_saved_bytes=work.saved_bytes - moved,
         full_transient_bytes=transient,
         passes=passes,
-        host_bytes=work.host_bytes + moved,
+        host_bytes=moved,
     )

@@ -151,11 +151,12 @@ def _layer_table(priced: PricedRows, index: int, held_more: float) -> LayerTable
 
 
 def _held_more(meshes: MeshBatch, index: int, global_batch: int) -> float:
-    """Micro-batches beyond one whose activations rest on the host at once; a pipeline has none there."""
-    micro, vpp = int(meshes.micro_batches(global_batch)[index]), int(meshes.vpp[index])
-    if meshes.pp[index] > 1 or meshes.key.activations.kind == "none":
+    """Micro-batches beyond one whose activations rest on the host at once, of the chunk and rank that holds most."""
+    if meshes.key.activations.kind == "none":
         return 0.0
-    return float(max(map(max, in_flight(meshes.schedule_name(index), 1, vpp, micro).vectors[0]))) - 1.0
+    micro, pp, vpp = (int(n[index]) for n in (meshes.micro_batches(global_batch), meshes.pp, meshes.vpp))
+    vectors = in_flight(meshes.schedule_name(index), pp, vpp, micro).vectors
+    return float(max(max(map(max, of_rank)) for of_rank in vectors)) - 1.0
 
 
 def _outside_the_schedule(

@@ -16,6 +16,7 @@ from cost_models.host import host_rates
 from cost_models.host_launches import PassParts, add_launches
 from cost_models.layer_walk import LayerWalk, walk_layer
 from cost_models.mesh import MeshBatch, distinct_points
+from cost_models.module_offload import moved_bytes
 from cost_models.operators.base import Axis, Phase, Shard, Style
 from cost_models.overlap import exposed
 from cost_models.roofline import Efficiency, kernel_seconds, stack_kernels
@@ -109,6 +110,8 @@ class Pricer:
         rows = model_rows(self.model, self.job)
         work = left_alone(self._work(rows, points, style), rows.kept)
         moved = meshes.key.activations
+        if moved.modules:
+            work = replace(work, host_bytes=self._module_bytes(rows, points, style, moved.modules))
         if moved.kind != "none":
             host, overlap = host_rates(self.cluster), self.engine.copy_overlap
             work = offload_activations(work, moved, self.model.num_blocks, host, overlap)
@@ -247,8 +250,21 @@ class Pricer:
         seconds = message_seconds(table, spans, self.network, groups)
         return np.broadcast_to(seconds.reshape(len(messages), -1), (len(messages), points.size))
 
+    def _module_bytes(self, rows: Rows, points: MeshBatch, style: Style, modules: tuple[str, ...]) -> Array:
+        """Bytes (rows, U) of a micro-batch that modules of blocks send to the host."""
+        found = np.zeros((len(rows.rows), points.size))
+        for index in set(rows.blocks) - set(rows.kept):
+            (layer,) = rows.rows[index]
+            at = self._shard(layer, points)
+            found[index] = moved_bytes(layer.kind, modules, at, style, points.key.scopes)
+        return found
+
     def walk(self, layer: RowLayer, points: MeshBatch, style: Style) -> LayerWalk:
         """Kernels, messages and bytes of one layer for a micro-batch at the points of a batch."""
+        return walk_layer(layer.kind, self._shard(layer, points), style, points.key.scopes)
+
+    def _shard(self, layer: RowLayer, points: MeshBatch) -> Shard:
+        """Where a layer is counted at the points of a batch."""
         numbers = {name: getattr(points, name).astype(float) for name in ("tp", "cp", "ep", "etp", "sp")}
         at = Shard(
             points.mbs.astype(float),
@@ -258,8 +274,7 @@ class Pricer:
             load=self.job.options.moe_imbalance,
             **numbers,
         )
-        shard = stack_shard(self.model, self.job, layer.stack, at)
-        return walk_layer(layer.kind, shard, style, points.key.scopes)
+        return stack_shard(self.model, self.job, layer.stack, at)
 
     def _walk_seconds(
         self, walk: LayerWalk, kernel_s: Array, message_s: Array, points: MeshBatch

@@ -205,7 +205,9 @@ def _activations(space: Space, blocks: int, restrictions: Restrictions) -> tuple
     several = tuple("blocks" if n == blocks else f"blocks:{n}" for n in counts if n <= most)
     every = ("none", *space.act_offload)
     if "blocks" in every:
-        every = (*(kind for kind in every if kind != "blocks"), *several)
+        every = (*(kind for kind in every if kind not in ("blocks", "modules")), *several)
+    if "modules" in space.act_offload:
+        every = (*every, *(f"modules:{'+'.join(rung)}" for rung in space.offload_modules))
     words = restrictions.words("act_offload", ("none",), every=every)
     return tuple(parse_act_offload(text) for text in words)
 
@@ -235,7 +237,7 @@ def _recompute_goes_with(
             and (restrictions.may_recompute_fully or restrictions.all_recomputed)
         )
     must = restrictions.all_recomputed or (restrictions.needs_full and not scopes)
-    return not (moved.blocks and must)
+    return not (moved.kind in ("blocks", "modules") and must)
 
 
 def _plausible(

@@ -76,6 +76,15 @@ def _changes(situation: Situation, plan: Strategy) -> Iterator[tuple[str, Strate
         yield f"zero={zero}", replace(plan, zero=zero)
     if plan.offload == "none":
         yield "offload=optimizer", replace(plan, offload="optimizer")
-    if plan.act_offload == "none":
-        kind = "checkpoints" if plan.recompute.full else "blocks"
-        yield f"act_offload={kind}", replace(plan, act_offload=kind)
+    for text in _on_the_host(situation, plan):
+        yield f"act_offload={text}", replace(plan, act_offload=text)
+
+
+def _on_the_host(situation: Situation, plan: Strategy) -> Iterator[str]:
+    """Activations that could rest in the host's memory, where none do."""
+    if plan.act_offload != "none":
+        return
+    yield "checkpoints" if plan.recompute.full else "blocks"
+    space = situation.engine.space(situation.model, situation.job)
+    if "modules" in space.act_offload and not plan.recompute.full:
+        yield from (f"modules:{'+'.join(names)}" for names in space.offload_modules)

@@ -24,6 +24,7 @@ from cost_models.engines.megatron_rules import (
     fp8_rules,
     kv_divides,
     kv_replication,
+    offloaded_modules_rules,
     offloads_without_recompute,
     plain_sends,
     predictions_in_stages,
@@ -48,7 +49,7 @@ from cost_models.engines.megatron_workspaces import (
 from cost_models.engines.options import EngineOptions, MegatronOptions
 from cost_models.engines.overlap_policy import OverlapPolicy
 from cost_models.engines.rules import Rule, fixed, only, runs
-from cost_models.engines.space import Space, selective_bases
+from cost_models.engines.space import Space, offloaded_modules, selective_bases
 from cost_models.errors import InvalidJob
 from cost_models.mesh import MeshBatch
 from cost_models.operators.base import ParameterGroup, Style
@@ -60,6 +61,7 @@ from cost_models.units import Num
 
 KV_REPLICATION_SINCE = "0.16"
 MTP_STAGES_SINCE = "0.16"
+MODULES_SINCE = "0.16"
 SCHEDULES_RUN = (ScheduleName.ONE_F_ONE_B, ScheduleName.INTERLEAVED)
 PAIR_SCHEDULES = frozenset(SCHEDULES_RUN)
 """Whose steady state merges a forward with the backward of another micro-batch (combined_1f1b.py)."""
@@ -93,12 +95,20 @@ class Megatron(Engine):
             schedules=("1f1b", "interleaved"),
             scopes=scopes,
             offload=() if sharded else ("optimizer",),
-            act_offload=("blocks",) if self.settings.transformer_impl == "transformer_engine" else (),
+            act_offload=self._act_offload(),
+            offload_modules=offloaded_modules(model),
             most_offloaded=model.num_blocks - 1,
             full_recompute=not self.settings.ep_overlap,
             replicate_zero=1,
             lone_ends=True,
         )
+
+    def _act_offload(self) -> tuple[str, ...]:
+        """Whole layers, and since core 0.16 single modules, which no CUDA graph may hold."""
+        if self.settings.transformer_impl != "transformer_engine":
+            return ()
+        single = _at_least(self.version, MODULES_SINCE) and not self.settings.cuda_graphs
+        return ("blocks", "modules") if single else ("blocks",)
 
     def check_job(self, model: ModelSpec, cluster: ClusterSpec, job: Job) -> None:
         """Narrow optimizer states are Adam's."""
@@ -283,7 +293,13 @@ class Megatron(Engine):
             ),
         )
         aware = shards_precision_aware(is_precision_aware(self.settings))
-        rules = (*rules, offloads_without_recompute(), aware, whole_encoder_decoder())
+        rules = (
+            *rules,
+            offloads_without_recompute(),
+            *offloaded_modules_rules(),
+            aware,
+            whole_encoder_decoder(),
+        )
         if self.settings.ep_overlap:
             rules = (*rules, _overlapped_experts())
         if not self.settings.overlap_p2p:

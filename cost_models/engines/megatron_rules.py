@@ -5,8 +5,10 @@ import numpy as np
 from cost_models.engines.rules import Facts, Rule, divides, fixed, nearest_values
 from cost_models.errors import InvalidJob
 from cost_models.mesh import Bool, Int, MeshBatch
+from cost_models.module_offload import modules_of
 from cost_models.specs.job import Job, Precision
 from cost_models.specs.model import ModelSpec
+from cost_models.specs.offload import parse_act_offload
 from cost_models.specs.strategy import Strategy, divisors
 
 FP8_MULTIPLE = 16
@@ -123,6 +125,47 @@ def offloads_without_recompute() -> Rule:
         ),
         "act_offload of blocks with selective recompute, which --cpu-offloading does not go with",
         ("recompute=none", "act_offload=none"),
+    )
+
+
+def offloaded_modules_rules() -> tuple[Rule, ...]:
+    """Single modules on the host: known, of this model, and none whose tensors another one keeps or makes again."""
+    source = "megatron/core/transformer/transformer_config.py: offload_modules"
+
+    def unknown(facts: Facts, meshes: MeshBatch) -> Bool:
+        given = set(meshes.key.activations.modules)
+        return np.full(meshes.size, not given <= set(modules_of(facts.model)))
+
+    def sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> tuple[str, tuple[str, ...]]:
+        known = modules_of(facts.model)
+        given = [name for name in parse_act_offload(strategy.act_offload).modules if name not in known]
+        detail = f"{facts.model.name} has no module {', '.join(given):.80} that goes to the host by itself"
+        return detail, (f"one of {', '.join(known)}",) if known else ("act_offload=none",)
+
+    def projects_alone(facts: Facts, meshes: MeshBatch) -> Bool:
+        given = meshes.key.activations.modules
+        return np.full(meshes.size, "attn_proj" in given and "core_attn" not in given)
+
+    def inside_recomputed(facts: Facts, meshes: MeshBatch) -> Bool:
+        inside = {"expert_fc1", "moe_act"} & set(meshes.key.activations.modules)
+        return np.full(meshes.size, bool(inside) and "moe" in meshes.key.scopes)
+
+    return (
+        Rule("act_offload_module", source, unknown, sentence),
+        fixed(
+            "act_offload_attn_proj",
+            source,
+            projects_alone,
+            "act_offload of attn_proj without core_attn, whose backward needs the same tensor",
+            ("act_offload=modules:attn_proj+core_attn",),
+        ),
+        fixed(
+            "act_offload_moe",
+            source,
+            inside_recomputed,
+            "act_offload of expert_fc1 or moe_act inside the scope moe, which is recomputed as a whole",
+            ("recompute without moe", "act_offload of other modules"),
+        ),
     )
 
 

@@ -59,8 +59,8 @@ def _activations(of: Callable[[Facts], Space]) -> tuple[Rule, ...]:
             "megatron/core/transformer/transformer_config.py: no pipeline with cpu_offloading; elsewhere micro-batches "
             "in flight would share the host's buffers, which is not modelled",
             _divided,
-            "act_offload with pp {pp}",
-            ("pp 1", "act_offload=none"),
+            "act_offload of whole blocks with pp {pp}",
+            ("pp 1", "act_offload=none", "act_offload=modules:… (megatron)"),
         ),
     )
 
@@ -75,5 +75,5 @@ def _most(space: Space, facts: Facts) -> int:
 
 
 def _divided(facts: Facts, meshes: MeshBatch) -> Bool:
-    bad: Bool = (meshes.pp > 1) & (meshes.key.activations.kind != "none")
+    bad: Bool = (meshes.pp > 1) & (meshes.key.activations.kind not in ("none", "modules"))
     return bad

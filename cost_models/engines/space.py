@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from cost_models.module_offload import MODULES, modules_of
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.strategy import DEFAULT_ORDER
 
@@ -19,6 +20,23 @@ def selective_bases(model: ModelSpec, more: tuple[tuple[str, ...], ...] = ()) ->
     names = model.recompute_scopes
     ladder = ((), *more, *SELECTIVE)
     return tuple(dict.fromkeys(tuple(name for name in rung if name in names) for rung in ladder))
+
+
+OFFLOADED = (
+    ("attn_proj", "core_attn"),
+    ("expert_fc1",),
+    ("expert_fc1", "moe_act"),
+    ("attn_proj", "core_attn", "expert_fc1"),
+    MODULES,
+)
+"""Modules whose tensors go to the host together, in alphabetical order: those of attention, of experts, all."""
+
+
+def offloaded_modules(model: ModelSpec) -> tuple[tuple[str, ...], ...]:
+    """The sets of OFFLOADED with the modules that the model has; each once."""
+    has = modules_of(model)
+    rungs = (tuple(sorted(name for name in rung if name in has)) for rung in OFFLOADED)
+    return tuple(rung for rung in dict.fromkeys(rungs) if rung)
 
 
 ORDERS = (DEFAULT_ORDER, ("tp", "cp", "ep", "pp", "dp"))
@@ -46,7 +64,10 @@ class Space:
     offload: tuple[str, ...] = ()
     """Kinds of offload that the engine has, beside none."""
     act_offload: tuple[str, ...] = ()
-    """Kinds of activation offload that the engine has (`checkpoints`, `blocks`); asked for, not searched by itself."""
+    """Kinds of activation offload that the engine has (`checkpoints`, `blocks`, `modules`); asked for, not searched by
+    itself."""
+    offload_modules: tuple[tuple[str, ...], ...] = ()
+    """Sets of modules that are tried where all kinds are asked for; any modules may be pinned."""
     most_offloaded: int | None = None
     """Most blocks whose activations it moves; None: all."""
     whole_layers: bool = False

@@ -110,7 +110,7 @@ def _offload(strategy: Strategy, space: Space) -> Iterator[Violation]:
         )
     full = strategy.recompute.full
     recomputed = any(full) if isinstance(full, tuple) else full
-    if parse_act_offload(strategy.act_offload).blocks and recomputed:
+    if parse_act_offload(strategy.act_offload).kind in ("blocks", "modules") and recomputed:
         moved, recompute = strategy.act_offload, strategy.recompute.text()
         detail = f"act_offload={moved:.60} with recompute={recompute:.60}, which keeps inputs alone"
         nearest = tuple(f"act_offload={kind}" for kind in space.act_offload if kind == "checkpoints")

@@ -9,10 +9,12 @@ from cost_models.errors import IllegalStrategy, Violation
 from cost_models.suggest import did_you_mean
 
 FORMS: Final = ("none", "optimizer", "optimizer:0.5", "parameters")
-ACTIVATION_FORMS: Final = ("none", "checkpoints", "blocks", "blocks:12")
+ACTIVATION_FORMS: Final = ("none", "checkpoints", "blocks", "blocks:12", "modules:core_attn+attn_proj")
+MOST_MODULES: Final = 16
 ALL_BLOCKS: Final = 10**9
 """More blocks than any model has: all of them."""
 _SHARE: Final = re.compile(r"[0-9]{0,3}\.?[0-9]{1,9}")
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _COUNT: Final = re.compile(r"[0-9]{1,8}")
 
 
@@ -74,15 +76,18 @@ class ActivationOffload:
 
     `checkpoints`: the inputs of fully recomputed blocks. `blocks`: all that so many blocks save; the last blocks'
     copies are still on their way when the backward begins, so the first ones of the model are meant, and each block is
-    priced as that share of one.
+    priced as that share of one. `modules`: what some modules of every block save (module_offload.py).
     """
 
     blocks: int = 0
     checkpoints: bool = False
+    modules: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
-        """`none`, `checkpoints` or `blocks`."""
+        """`none`, `checkpoints`, `blocks` or `modules`."""
+        if self.modules:
+            return "modules"
         return "checkpoints" if self.checkpoints else "blocks" if self.blocks else "none"
 
     def share(self, num_blocks: int) -> float:
@@ -91,6 +96,8 @@ class ActivationOffload:
 
     def text(self) -> str:
         """The strategy's text form."""
+        if self.modules:
+            return f"modules:{'+'.join(self.modules)}"
         return f"blocks:{self.blocks}" if 0 < self.blocks < ALL_BLOCKS else self.kind
 
 
@@ -104,4 +111,7 @@ def parse_act_offload(text: str) -> ActivationOffload:
         return ActivationOffload(ALL_BLOCKS if kind == "blocks" else 0, kind == "checkpoints")
     if kind == "blocks" and _COUNT.fullmatch(count) and int(count):
         return ActivationOffload(int(count))
+    names = tuple(sorted(count.split("+")))
+    if kind == "modules" and all(_NAME.fullmatch(name) for name in names) and len(names) <= MOST_MODULES:
+        return ActivationOffload(modules=tuple(dict.fromkeys(names)))
     raise IllegalStrategy((_unknown("act_offload", text, ACTIVATION_FORMS),))

@@ -120,7 +120,11 @@ def _leanest_of(
     guess = _least_bytes(mesh_sums(context.pricer, batch), batch.pp)
     few = batch.take(np.argsort(guess, kind="stable")[:TRIED_MESHES])
     costs_of = context.costs_of(few)
-    alone = few.key.scopes or few.key.activations.blocks or not restrictions.may_recompute_fully
+    alone = (
+        few.key.scopes
+        or few.key.activations.kind in ("blocks", "modules")
+        or not restrictions.may_recompute_fully
+    )
     full = 0 if alone else ALL_LAYERS
     found: list[Prediction] = []
     for row in range(few.size):

@@ -47,6 +47,19 @@ def test_megatron(model):
         assert tuple(verdict["layers"]) == run.strategy.stages
 
 
+def test_megatron_takes_modules_on_the_host_where_our_rules_do():
+    of = situation("qwen3-30b-a3b", "megatron", 16)
+    text = "pp=2,ep=4,act_offload=modules:core_attn+attn_proj+expert_fc1"
+    run = PlannedRun(of, evaluate(of, parse_strategy(text)).strategy)
+    right, alone, inside = (megatron_case(run) for _ in range(3))
+    alone["words"].remove("core_attn")
+    inside["words"] += ["--recompute-granularity", "selective", "--recompute-modules", "moe"]
+    verdicts = ask("megatron", [right, alone, inside])
+    assert verdicts[0]["ok"], verdicts[0]
+    assert "attn_proj cannot be set" in verdicts[1]["error"]
+    assert "while recomputing the entire MoE layer" in verdicts[2]["error"]
+
+
 def test_megatron_places_predictions_where_stages_do():
     options = {"job.train_mtp": True, "engine.mtp_in_stages": True}
     of = situation("deepseek-v3", "megatron", 512, **options)

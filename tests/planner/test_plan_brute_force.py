@@ -42,7 +42,7 @@ OFFLOADS = {
 
 
 ACT_OFFLOADS = {
-    "megatron": ["blocks"],
+    "megatron": ["blocks", "modules"],
     "torch": ["checkpoints", "blocks"],
     "ddp": ["checkpoints", "blocks"],
     "fsdp1": ["checkpoints", "blocks"],
@@ -66,14 +66,23 @@ def divisors(n: int) -> list[int]:
     return [d for d in range(1, n + 1) if n % d == 0]
 
 
-def act_offloads(engine: str, blocks: int) -> list[str]:
-    """None, checkpoints, and a quarter, half, three quarters or all of the blocks, of which Megatron keeps one."""
+DENSE_MODULES = ["attn_proj+core_attn", "attn_proj+core_attn+qkv_linear"]
+MOE_MODULES = [
+    *("attn_proj+core_attn", "expert_fc1", "expert_fc1+moe_act", "attn_proj+core_attn+expert_fc1"),
+    "attn_proj+core_attn+expert_fc1+mlp_norm+moe_act+qkv_linear",
+]
+"""Modules that Megatron moves together, of models with fused norms before their attention."""
+
+
+def act_offloads(engine: str, blocks: int, *, is_moe: bool = False) -> list[str]:
+    """None, checkpoints, modules, and a quarter, half, three quarters or all blocks, of which Megatron keeps one."""
     found = ["none"]
     for kind in ACT_OFFLOADS.get(engine, []):
         counts = {max(blocks // 4, 1), max(blocks // 2, 1), max(3 * blocks // 4, 1), blocks}
         counts = {min(n, blocks - 1) for n in counts} if engine == "megatron" else counts
         texts = ["blocks" if n == blocks else f"blocks:{n}" for n in sorted(counts - {0})]
-        found += texts if kind == "blocks" else [kind]
+        modules = [f"modules:{names}" for names in (MOE_MODULES if is_moe else DENSE_MODULES)]
+        found += {"blocks": texts, "modules": modules}.get(kind, [kind])
     return found
 
 
@@ -107,7 +116,7 @@ def axis_values(of: Situation, *, allowed: bool = False) -> dict[str, list]:
         "cp_kind": CP_KINDS[:1] if plain else CP_KINDS_OF.get(name, CP_KINDS),
         "order": ORDERS,
         "offload": OFFLOADS.get(name, ["none", "optimizer", "parameters"]),
-        "act_offload": act_offloads(name, blocks) if allowed else ["none"],
+        "act_offload": act_offloads(name, blocks, is_moe=of.model.is_moe) if allowed else ["none"],
         "schedule": {
             "megatron": ["1f1b", "interleaved"],
             "torch": ["gpipe", "1f1b", "interleaved", *SPLIT],

@@ -68,9 +68,23 @@ def read_strategy(arguments: Arguments, num_layers: int, devices: int) -> Strate
     arguments.flag("cpu-offloading")
     if moved:
         values["act_offload"] = f"blocks:{moved}"
+    if arguments.flag("fine-grained-activation-offloading"):
+        values["act_offload"] = f"modules:{'+'.join(_offloaded(arguments, moved))}"
     if arguments.flag("use-tp-pp-dp-mapping"):
         values["order"] = ("tp", "cp", "ep", "pp", "dp")
     return StrategyRequest(**values)
+
+
+def _offloaded(arguments: Arguments, layers: int) -> list[str]:
+    """Modules whose tensors go to the host; raises BadInput for none, or beside whole layers."""
+    modules = arguments.text("offload-modules").strip("[]").replace(",", " ").split()
+    if not modules or layers:
+        beside = f" beside --cpu-offloading-num-layers {layers}" if layers else " without --offload-modules"
+        raise BadInput(
+            f"--fine-grained-activation-offloading{beside}; name modules alone, such as core_attn attn_proj expert_fc1",
+            pointer="/offload-modules",
+        )
+    return modules
 
 
 def _ring(arguments: Arguments, cp: int) -> str:

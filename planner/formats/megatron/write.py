@@ -18,6 +18,8 @@ from planner.situation import Situation, situate
 
 SCRIPT: Final = "train.sh"
 VERSION: Final = "0.19"
+LISTS: Final = ("recompute-modules", "offload-modules")
+"""Arguments of several words."""
 PROGRAMS: Final = {"gpt": "pretrain_gpt.py", "hybrid": "pretrain_mamba.py"}
 
 
@@ -128,5 +130,5 @@ def _words(name: str, value: str) -> str:
     """An argument as a shell line."""
     if value == "true":
         return f"--{name}"
-    quoted = f'"{value}"' if set(value) & set("|*()[] ") and name not in ("recompute-modules",) else value
+    quoted = f'"{value}"' if set(value) & set("|*()[] ") and name not in LISTS else value
     return f"--{name} {quoted}"

@@ -146,6 +146,8 @@ def _offload(strategy: Strategy) -> Raw:
 
 
 def _act_offload(strategy: Strategy) -> Raw:
-    """The first layers' activations on the host."""
-    blocks = parse_act_offload(strategy.act_offload).blocks
-    return {"cpu-offloading-num-layers": str(blocks)} if blocks else {}
+    """Activations of the first layers, or of single modules, on the host."""
+    moved = parse_act_offload(strategy.act_offload)
+    if moved.modules:
+        return {"fine-grained-activation-offloading": "true", "offload-modules": " ".join(moved.modules)}
+    return {"cpu-offloading-num-layers": str(moved.blocks)} if moved.blocks else {}

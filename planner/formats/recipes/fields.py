@@ -76,6 +76,8 @@ PLACES: Final[Mapping[str, Place]] = {
     "recompute-method": _core("recompute_method", "word"),
     "recompute-num-layers": _core("recompute_num_layers"),
     "recompute-modules": _core("recompute_modules", "words"),
+    "fine-grained-activation-offloading": _core("fine_grained_activation_offloading", "switch"),
+    "offload-modules": _core("offload_modules", "words"),
     "cpu-offloading": _core("cpu_offloading", "switch"),
     "cpu-offloading-num-layers": _core("cpu_offloading_num_layers"),
     "hidden-dropout": _core("hidden_dropout"),

@@ -119,7 +119,7 @@ def _job_arguments(run: PlannedRun) -> Raw:
         raise BadInput(
             f"job.trainable={run.job.options.trainable}: recipes train all parameters or LoRA adapters"
         )
-    switch: Raw = {"cpu-offloading": "true"} if run.strategy.act_offload != "none" else {}
+    switch: Raw = {"cpu-offloading": "true"} if run.strategy.act_offload.startswith("blocks") else {}
     return job_arguments(run, adapters=True) | switch
 
 
