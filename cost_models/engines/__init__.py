@@ -1,16 +1,10 @@
 """Training frameworks: what each does with memory, precision, overlap, schedule and legality."""
 
-from cost_models.engines.base import (
-    Engine,
-    RowInstants,
-    StateBytes,
-    SyncPlan,
-    local_elements,
-    option_values,
-)
+from cost_models.engines.base import Engine, RowInstants, StateBytes, SyncPlan, option_values
 from cost_models.engines.complete import complete
 from cost_models.engines.deepspeed import DeepSpeed
 from cost_models.engines.fsdp1 import Fsdp1
+from cost_models.engines.group_bytes import local_elements
 from cost_models.engines.megatron import Megatron
 from cost_models.engines.overlap_policy import OverlapPolicy
 from cost_models.engines.parameter_server import ParameterServer

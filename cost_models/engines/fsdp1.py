@@ -9,7 +9,8 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from cost_models.engines.base import DTYPE_BYTES, RowInstants, StateBytes, SyncPlan
+from cost_models.engines.base import RowInstants, StateBytes, SyncPlan
+from cost_models.engines.group_bytes import DTYPE_BYTES
 from cost_models.engines.options import EngineOptions, Fsdp1Options
 from cost_models.engines.overlap_policy import OverlapPolicy
 from cost_models.engines.rules import Rule, fixed, only

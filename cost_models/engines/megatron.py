@@ -10,13 +10,8 @@ from typing import ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models.engines.base import (
-    DTYPE_BYTES,
-    Engine,
-    RowInstants,
-    StateBytes,
-    SyncPlan,
-)
+from cost_models.engines.base import Engine, RowInstants, StateBytes, SyncPlan
+from cost_models.engines.group_bytes import DTYPE_BYTES
 from cost_models.engines.megatron_dummies import empty_gradient_bytes
 from cost_models.engines.megatron_fsdp import fsdp_instants, fsdp_plan, fsdp_states
 from cost_models.engines.megatron_rules import (

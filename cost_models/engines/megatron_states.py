@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models.engines.base import DTYPE_BYTES, moment_bytes
+from cost_models.engines.group_bytes import DTYPE_BYTES, moment_bytes
 from cost_models.engines.options import MegatronOptions
 from cost_models.mesh import MeshBatch
 from cost_models.operators.base import ParameterGroup

@@ -5,14 +5,8 @@ from typing import ClassVar, Final, cast
 
 import numpy as np
 
-from cost_models.engines.base import (
-    DTYPE_BYTES,
-    Engine,
-    RowInstants,
-    StateBytes,
-    SyncPlan,
-    moment_bytes,
-)
+from cost_models.engines.base import Engine, RowInstants, StateBytes, SyncPlan
+from cost_models.engines.group_bytes import DTYPE_BYTES, moment_bytes
 from cost_models.engines.options import EngineOptions, TorchOptions
 from cost_models.engines.overlap_policy import OverlapPolicy
 from cost_models.engines.rules import Rule, divides, fixed

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cost_models.engines.base import moment_bytes
+from cost_models.engines.group_bytes import moment_bytes
 from cost_models.operators.base import ParameterGroup, Split
 from cost_models.specs.job import Optimizer
 from cost_models.specs.strategy import parse_strategy
