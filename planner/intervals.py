@@ -53,7 +53,7 @@ def spread_of(situation: Situation) -> Spread:
     known = support.of(cluster.device, situation.generation.name)
     if situation.efficiency.measured is not None:
         known = support.noise
-    doublings = max(math.log2(cluster.num_devices / cluster.groups[0].devices_per_node), 0.0)
+    doublings = max(math.log2(cluster.num_devices / support.largest_of(situation.generation.name)), 0.0)
     own = min(found.own * support.noise, known)
     common = math.hypot(math.sqrt(known**2 - own**2), found.doubling * doublings)
     return Spread(common, own, support.communication)

@@ -43,11 +43,13 @@ class Support:
     """How well the steps of one kind of model are known: standard deviations of log(measured / predicted).
 
     `noise` is what no constant explains, `communication` that of a second of communication that shows; `devices` has
-    noise and what is not known of the constants together, by device and by software generation.
+    noise and what is not known of the constants together, by device and by software generation, `largest` the devices
+    of a generation's largest run.
     """
 
     noise: float
     communication: float
+    largest: Mapping[str, int]
     devices: Mapping[str, Mapping[str, float]]
 
     def of(self, device: DeviceSpec, generation: str) -> float:
@@ -56,11 +58,15 @@ class Support:
         row = next(self.devices[name] for name in names if name in self.devices)
         return row.get(generation, row[OTHER])
 
+    def largest_of(self, generation: str) -> int:
+        """Devices of the largest run of a generation of software, of any software where it has none."""
+        return self.largest.get(generation, self.largest[OTHER])
+
 
 @dataclass(frozen=True, slots=True)
 class Uncertainty:
     """How well steps are known by kind of model (dense, moe, vision), the standard deviation of the logarithm for every
-    doubling of the devices beyond a node, and the share of it that is a layout's own."""
+    doubling of the devices beyond the largest run, and the share of it that is a layout's own."""
 
     kinds: Mapping[str, Support]
     doubling: float
@@ -196,7 +202,8 @@ def _uncertainty(path: Path, changed_ns: int) -> Uncertainty:
 
 def _support(figures: SupportFigures, columns: tuple[str, ...]) -> Support:
     rows = {name: dict(zip(columns, row, strict=True)) for name, row in figures.devices.items()}
-    return Support(figures.noise.value, figures.communication.value, rows)
+    largest = dict(zip(columns, figures.largest, strict=True))
+    return Support(figures.noise.value, figures.communication.value, largest, rows)
 
 
 def _generations() -> GenerationsFile:

@@ -73,6 +73,8 @@ class SupportFigures(Frozen):
     """What no constant explains."""
     communication: CurveFigure
     """Of communication that shows, over its own seconds."""
+    largest: tuple[Annotated[int, Field(gt=0)], ...]
+    """Devices of the largest run by software generation, in the order of `fitted_generations`, the last of any."""
     devices: dict[str, tuple[Annotated[float, Field(gt=0.0)], ...]]
     """Noise and what is not known of the constants together, by device (an architecture's name stands for its other
     devices, `other` for all other architectures) and software generation, in the order of `fitted_generations`, the
@@ -86,7 +88,7 @@ class UncertaintyFile(Frozen):
     moe: SupportFigures
     vision: SupportFigures
     doubling: CurveFigure
-    """For every doubling of the devices beyond one node."""
+    """For every doubling of the devices beyond the largest run."""
     own: CurveFigure
     """Share of the spread that is a layout's own, not its situation's."""
     fitted_architectures: tuple[Architecture, ...]
@@ -99,7 +101,8 @@ class UncertaintyFile(Frozen):
         for kind in (self.dense, self.moe, self.vision):
             if OTHER not in kind.devices:
                 raise ValueError(f"devices lacks the row {OTHER}; add one of {columns} figures")
-            for name, row in kind.devices.items():
+            rows = {**{f"devices.{name}": row for name, row in kind.devices.items()}, "largest": kind.largest}
+            for name, row in rows.items():
                 if len(row) != columns:
-                    raise ValueError(f"devices.{name} has {len(row)} figures; give {columns}")
+                    raise ValueError(f"{name} has {len(row)} figures; give {columns}")
         return self

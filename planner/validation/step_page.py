@@ -1,13 +1,13 @@
 """The step-time half of docs/accuracy.md: errors in sample and left out, order of layouts, scaling, intervals."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any, Final
 
 from planner.validation.calibrate import Calibration, Left
 from planner.validation.calibrate.fit import generation_key
-from planner.validation.calibrate.spread import held
+from planner.validation.calibrate.noise import held
 from planner.validation.predict import Outcome
 from planner.validation.ranking import NOISE, interval_half_width, named_orders, ranking, weak_scaling
 from planner.validation.report import ValidationReport, within_interval
@@ -31,7 +31,7 @@ def step_section(report: ValidationReport, found: Calibration) -> str:
         "## Order of layouts\n",
         _orders(stated),
         "## Weak scaling\n",
-        _scaling(report),
+        scaling_table((*stated, *report.assumed())),
         "## Intervals\n",
         _intervals(stated),
         _held(found),
@@ -126,9 +126,10 @@ def _order(name: str, layouts: str, values: Mapping[str, Any]) -> str:
     return f"| {name} | {layouts} | {taus} | {_percent(values['regret'])} |"
 
 
-def _scaling(report: ValidationReport) -> str:
+def scaling_table(outcomes: Iterable[Outcome]) -> str:
+    """Loss of speed per device of every series of one layout, predicted beside measured."""
     lines = ["| series | devices | measured loss | predicted loss | off, points |", "|---|--:|--:|--:|--:|"]
-    series = weak_scaling((*report.stated(), *report.assumed()))
+    series = weak_scaling(outcomes)
     for one in series:
         name = " ".join(one.name.split(" | ")[:4])
         off = 100 * (one.predicted - one.measured)
@@ -161,9 +162,8 @@ def _intervals(outcomes: Sequence[Outcome]) -> str:
 def _held(found: Calibration) -> str:
     """What intervals hold of errors that the constants have not seen."""
     lines = [
-        "The same of fitted rows: each left out, and its whole source left out, when nothing of its software or device",
-        "may be known. Narrower intervals would hold less: their widths are the narrowest of a grid that holds the",
-        "rows (docs/cost_model.md, Calibration).",
+        "The same of fitted rows, each left out of the fit and of what sets the widths, and its whole source left out",
+        "of both, when nothing of its software or device may be known (docs/cost_model.md, Calibration).",
         "",
         "| fitted rows | rows | row left out: inside | half-width | source left out: inside | half-width |",
         "|---|--:|--:|--:|--:|--:|",

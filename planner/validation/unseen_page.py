@@ -7,6 +7,7 @@ from typing import Final
 from planner.validation.predict import Outcome
 from planner.validation.ranking import grouped
 from planner.validation.report import ValidationReport, step_errors, within_interval
+from planner.validation.step_page import scaling_table
 
 INTRO: Final = """## Runs never fitted to
 
@@ -32,7 +33,8 @@ def unseen_section(report: ValidationReport) -> str:
         *(_line(outcome) for outcome in timed),
         *(f"| {o.run.id} | not predicted: {o.skipped} | | | | | | | | |" for o in skipped),
     ]
-    return "\n".join((INTRO, _summary(timed), *tables, *lines, ""))
+    scaling = ("### Weak scaling of runs never fitted to\n", scaling_table(timed))
+    return "\n".join((INTRO, _summary(timed), *tables, *scaling, *lines, ""))
 
 
 def _summary(timed: Sequence[Outcome]) -> str:

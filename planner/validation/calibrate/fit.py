@@ -38,8 +38,7 @@ class Left:
     `without` is the last of these, for other rows as the linear fit says. `near` and `far` are the standard deviations
     of a prediction that the constants leave, fitted to all rows and without the row's source; `slopes` its derivatives.
     `alone` says that no other source knows the row's architecture; `communication` is the share of the predicted step
-    that shows of communication (root of the sum of the kinds' squares), `doublings` how often the devices of one node
-    were doubled.
+    that shows of communication (root of the sum of the kinds' squares).
     """
 
     case: Case
@@ -48,7 +47,6 @@ class Left:
     by_row: float | None
     alone: bool
     communication: float
-    doublings: float
     without: float = 0.0
     near: float = 0.0
     far: float = 0.0
@@ -96,7 +94,7 @@ def calibrate(outcomes: Sequence[Outcome]) -> Calibration:
 def _unfitted(case: Case, values: Values) -> Left:
     """A row that was not fitted to: every error of it is of a row left out."""
     error = log_error(case, values)
-    return Left(case, error, error, None, False, *_reach(case, values), without=error)
+    return Left(case, error, error, None, False, _shown(case, values), without=error)
 
 
 def _name(case: Case) -> str:
@@ -141,7 +139,7 @@ def _calibrated(cases: list[Case]) -> Calibration:
             by_row = log_error(case, refitted([i for i in every if i != index]))
         alone = {c.run.source for c in cases if c.architecture == case.architecture} == {case.run.source}
         left = Left(
-            case, inside, log_error(case, by_source[case.run.source]), by_row, alone, *_reach(case, final)
+            case, inside, log_error(case, by_source[case.run.source]), by_row, alone, _shown(case, final)
         )
         # what a linear fit would say of a row that it had not seen
         without = inside / (1.0 - pulls[index] * near**2) if by_row is None else by_row
@@ -150,12 +148,10 @@ def _calibrated(cases: list[Case]) -> Calibration:
     return Calibration(tuple(final.items()), tuple(rows), tuple(map(tuple, whole)))
 
 
-def _reach(case: Case, values: Values) -> tuple[float, float]:
-    """What of a prediction is harder to know: communication that shows, and many nodes."""
+def _shown(case: Case, values: Values) -> float:
+    """Share of a predicted step that shows of communication."""
     found = predict_case(case, efficiency_under(case, values))
-    cluster = case.situation.cluster
-    doublings = math.log2(cluster.num_devices / cluster.groups[0].devices_per_node)
-    return math.hypot(*shares(found.breakdown_s, found.step_s)), max(doublings, 0.0)
+    return math.hypot(*shares(found.breakdown_s, found.step_s))
 
 
 def _linearised(

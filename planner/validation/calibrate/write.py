@@ -142,7 +142,7 @@ def _spread_text(spreads: Spreads, found: Calibration) -> str:
     lines = [
         "# Standard deviations of log(measured / predicted) step time; written by `make calibrate`.",
         "# Rows of [*.devices]: a device, an architecture's other devices, and other for all the rest;",
-        "# columns: fitted_generations, then all other software.",
+        "# columns: fitted_generations, then all other software; so are the devices of the largest run in `largest`.",
         f"fitted_architectures = [{architectures}]",
         f"fitted_generations = [{generations}]",
         figure_line("doubling", DOUBLING, "ratio", source),
@@ -152,7 +152,8 @@ def _spread_text(spreads: Spreads, found: Calibration) -> str:
         lines += [
             f"\n[{kind}]",
             figure_line("noise", known.noise, "ratio", source),
-            figure_line("communication", known.spread.communication, "ratio", source),
+            figure_line("communication", known.communication, "ratio", source),
+            f"largest = [{', '.join(map(str, known.largest))}]",
             f"\n[{kind}.devices]",
             *(f"{name} = [{', '.join(map(repr, row))}]" for name, row in known.table.items()),
         ]

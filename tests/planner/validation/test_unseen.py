@@ -7,6 +7,7 @@ from cost_models.operators.base import Shard, Style
 from cost_models.profiles import profiles_root
 from planner.validation import validate_file
 from planner.validation.calibrate import usable
+from planner.validation.ranking import weak_scaling
 from planner.validation.report import ValidationReport, within_interval
 from planner.validation.rows import read_runs
 from planner.validation.unseen_page import unseen_section
@@ -43,6 +44,12 @@ def test_every_taken_knob_is_named(report: ValidationReport):
     for outcome in report.outcomes:
         taken = {knob.strip() for knob in outcome.run.text("assumed").split(";") if knob.strip()}
         assert taken <= set(outcome.assumed)
+
+
+def test_losses_of_speed_on_many_devices_are_within_two_points(report: ValidationReport):
+    series = weak_scaling(report.outcomes)
+    assert len(series) >= 8
+    assert all(abs(one.predicted - one.measured) < 0.02 for one in series)
 
 
 def test_none_is_fitted_to(report: ValidationReport):
