@@ -20,13 +20,15 @@ def main(arguments: list[str]) -> int:
     """Write the page, and the constants if asked; the page describes the constants that were written."""
     runs = profiles_root() / "published" / "runs.csv"
     report = validate_file(runs)
-    found = calibrate(report.outcomes)
+    unseen = profiles_root() / "published" / "unseen.csv"
+    found = calibrate(report.outcomes, validate_file(unseen).outcomes)
     if "--write" in arguments:
         write_calibration(found)
         report = validate_file(runs)
     tests = profiles_root() / "published" / "megatron_ci.json"
-    unseen = unseen_section(validate_file(profiles_root() / "published" / "unseen.csv"))
-    section = f"{unseen}\n{test_section(validate_file(tests), fit_routing(tests))}"
+    section = (
+        f"{unseen_section(validate_file(unseen))}\n{test_section(validate_file(tests), fit_routing(tests))}"
+    )
     docs = Path(profiles_root()).parent / "docs"
     figures = [path.stem for path in write_figures(report, docs / "figures")]
     (docs / "accuracy.md").write_text(accuracy_page(report, found, section, figures), encoding="utf-8")

@@ -8,6 +8,7 @@ from typing import Any, Final
 from planner.validation.calibrate import Calibration, Left
 from planner.validation.calibrate.fit import generation_key
 from planner.validation.calibrate.noise import held
+from planner.validation.calibrate.spread import unseen_held
 from planner.validation.predict import Outcome
 from planner.validation.ranking import NOISE, interval_half_width, named_orders, ranking, weak_scaling
 from planner.validation.report import ValidationReport, within_interval
@@ -173,6 +174,13 @@ def _held(found: Calibration) -> str:
         if one:
             cells = (one.by_row, one.by_row_half, one.by_source, one.by_source_half)
             lines.append(f"| {name} | {one.rows} | {' | '.join(map(_percent, cells))} |")
+    if found.unseen:
+        share, half = unseen_held(found)
+        lines += [
+            "",
+            f"Of {len(found.unseen)} runs never fitted to (below), each source left out of what widens new software",
+            f"and architectures, {_percent(share)} are inside; median half-width {_percent(half)}.",
+        ]
     return "\n".join((*lines, ""))
 
 

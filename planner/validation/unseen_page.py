@@ -13,7 +13,8 @@ INTRO: Final = """## Runs never fitted to
 
 `profiles/published/unseen.csv` holds public runs that no constant was fitted to and that were predicted when every
 constant stood. What they showed of a *kind* was repaired, from readings of single kernels, datasheets and the settings
-that a source states; no figure was tuned to one of them. Software is that of the nearest fitted generation, or of none.
+that a source states; no figure was tuned to one of them. How much wider intervals of software and architectures are
+that no fitted run shows rests on them, a vote a source. Software is that of the nearest fitted generation, or of none.
 A knob that a source leaves out was taken before the prediction, and is named in the last column.
 """
 

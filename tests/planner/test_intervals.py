@@ -49,6 +49,15 @@ def test_what_is_less_known_is_wider(wider: Situation):
     assert spread_of(wider).common > spread_of(situation()).common
 
 
+def test_devices_count_beyond_the_largest_run():
+    known = situation().uncertainty.kinds["dense"].largest_of("bridge-2026")
+    assert 8 < known < 1024
+    within, twice = spread_of(situation(devices=known)).common, spread_of(situation(devices=2 * known)).common
+    assert within == spread_of(situation()).common
+    # one doubling: 0.005 in the root of squares
+    assert twice == pytest.approx(math.hypot(within, 0.005))
+
+
 def test_layouts_of_one_situation_err_together():
     where = situation()
     first, second = (evaluate(where, StrategyRequest(tp=tp)) for tp in (1, 2))

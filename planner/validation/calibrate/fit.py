@@ -56,12 +56,14 @@ class Left:
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """Fitted constants in the order of their names, every fitted row's errors, and how well the constants are known:
-    the lower factor of their precision. `others` are rows whose knobs are stated that nothing was fitted to."""
+    the lower factor of their precision. `others` are rows whose knobs are stated that nothing was fitted to, `unseen`
+    the runs of profiles/published/unseen.csv."""
 
     values: tuple[tuple[Parameter, float], ...]
     rows: tuple[Left, ...]
     root: tuple[tuple[float, ...], ...] = ()
     others: tuple[Left, ...] = ()
+    unseen: tuple[Left, ...] = ()
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -74,8 +76,9 @@ def usable(case: Case) -> bool:
     return case.may_fit and bool(case.run.step_s) and case.run.source not in NOISY_TIMES
 
 
-def calibrate(outcomes: Sequence[Outcome]) -> Calibration:
-    """Fit to the rows that may be fitted to; the same rows give the same constants."""
+def calibrate(outcomes: Sequence[Outcome], unseen: Sequence[Outcome] = ()) -> Calibration:
+    """Fit to the rows that may be fitted to; the same rows give the same constants. `unseen` are kept for what they say
+    of intervals."""
     cases = [o.case for o in outcomes if o.case and o.step_error is not None and usable(o.case)]
     cases.sort(key=lambda case: case.run.id)
     if not cases:
@@ -88,7 +91,12 @@ def calibrate(outcomes: Sequence[Outcome]) -> Calibration:
         if o.case and o.step_error is not None and not o.assumed and o.run.id not in fitted
     ]
     values = dict(found.values)
-    return replace(found, others=tuple(_unfitted(case, values) for case in sorted(others, key=_name)))
+    kept = [o.case for o in unseen if o.case and o.step_error is not None]
+    return replace(
+        found,
+        others=tuple(_unfitted(case, values) for case in sorted(others, key=_name)),
+        unseen=tuple(_unfitted(case, values) for case in sorted(kept, key=_name)),
+    )
 
 
 def _unfitted(case: Case, values: Values) -> Left:

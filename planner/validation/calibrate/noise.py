@@ -85,9 +85,9 @@ def votes_of(rows: Sequence[Left], most: int) -> list[Vote]:
     return [(left, min(1.0, most / crowd[left.case.run.source])) for left in rows]
 
 
-def holding(ratios: Sequence[tuple[float, float]]) -> float:
+def _holding(ratios: Sequence[tuple[float, float]]) -> float:
     """The ratio that the next of n + 1 rows does not exceed with probability COVERED: of n, COVERED (n + 1) / n."""
-    return _quantile(ratios, COVERED * (1.0 + 1.0 / _count(ratios)))
+    return quantile(ratios, COVERED * (1.0 + 1.0 / _count(ratios)))
 
 
 def _votes_of(rows: Sequence[Left], others: Sequence[Left]) -> list[Vote]:
@@ -108,7 +108,7 @@ def _spread_under(communication: float, votes: Sequence[Vote]) -> Spread:
         square = max(left.without**2 - (communication * left.communication) ** 2, LEAST_NOISE**2)
         rest.setdefault(generation_of(left), []).append((square, vote))
     # the noise that holds COVERED of a generation's rows, and the mean of all generations
-    own = {name: _quantile(squares, COVERED) / NORMAL_95**2 for name, squares in rest.items()}
+    own = {name: quantile(squares, COVERED) / NORMAL_95**2 for name, squares in rest.items()}
     alike = fmean(own.values())
     noises = {}
     for name, squares in rest.items():
@@ -116,7 +116,7 @@ def _spread_under(communication: float, votes: Sequence[Vote]) -> Spread:
         noises[name] = math.sqrt((PRIOR_ROWS * alike + count * own[name]) / (PRIOR_ROWS + count))
     plain = Spread(math.sqrt(alike), communication, 1.0, noises)
     ratios = [(abs(left.without) / plain.half(left, left.near), vote) for left, vote in votes]
-    return replace(plain, scale=holding(ratios))
+    return replace(plain, scale=_holding(ratios))
 
 
 def _score(spread: Spread, votes: Sequence[Vote]) -> float:
@@ -128,7 +128,7 @@ def _score(spread: Spread, votes: Sequence[Vote]) -> float:
     )
 
 
-def _quantile(values: Sequence[tuple[float, float]], share: float) -> float:
+def quantile(values: Sequence[tuple[float, float]], share: float) -> float:
     """The value that this share of the votes do not exceed, the largest where none is."""
     whole, seen = _count(values), 0.0
     for value, vote in sorted(values):

@@ -1,12 +1,14 @@
 """What uncertainty.toml says: how far off predictions are, by kind of model, device and software, from fitted spreads.
 
-Narrow where runs are near, wide where not (noise.py: how wide, support.py: how near).
+Narrow where runs are near, wide where not (noise.py: how wide, support.py: how near). Software and architectures that
+no fitted run shows are widened to what public runs of such kinds show (profiles/published/unseen.csv): new sources err
+by more than what fitted ones have in common.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
+from statistics import fmean, median
 from typing import Final
 
 from cost_models.specs.generations import OTHER
@@ -20,10 +22,10 @@ from planner.validation.calibrate.noise import (
     Spread,
     fitted_spreads,
     generation_of,
-    holding,
+    quantile,
     votes_of,
 )
-from planner.validation.calibrate.support import of_kind, support_table
+from planner.validation.calibrate.support import device_rows, of_kind, support_table
 
 MOST_UNSEEN: Final = 2.0
 """Intervals of unseen software are at most so many times as wide: mixtures whose experts exchange tokens eagerly were
@@ -79,7 +81,8 @@ def spreads_of(found: Calibration) -> Spreads:
 
 
 def _kind_spreads(found: Calibration, kind: str, spread: Spread, generations: Sequence[str]) -> KindSpreads:
-    rows = [*of_kind(found.rows, kind), *of_kind(found.others, kind)]
+    fitted = of_kind(found.rows, kind)
+    rows = [*fitted, *of_kind(found.others, kind)]
     noises = {**spread.noises, **_noises_alone(of_kind(_noisy(found), kind))}
     columns = {name: noises.get(name, spread.noise) for name in (*generations, OTHER)}
     sizes: dict[str, int] = {}
@@ -88,14 +91,23 @@ def _kind_spreads(found: Calibration, kind: str, spread: Spread, generations: Se
         sizes[name] = max(sizes.get(name, 1), devices)
     largest = tuple(sizes.get(name, max(sizes.values())) for name in columns)
     plain = KindSpreads(spread, support_table(found, kind, columns, spread.scale), largest)
-    wider = unseen_ratio(rows, plain, noises)
-    table = {
-        name: tuple(
-            value if generation in noises else round(wider * value, 4)
-            for generation, value in zip(columns, row, strict=True)
-        )
-        for name, row in plain.table.items()
+    shown = {left.case.architecture for left in fitted}
+    rows += of_kind(found.unseen, kind)
+    new_software = [
+        left for left in rows if left.case.architecture in shown and _is_unseen(left, rows, noises)
+    ]
+    new_devices = [left for left in rows if left.case.architecture not in shown]
+    wider = {
+        True: unseen_ratio(new_software, plain, tuple(columns)),
+        False: unseen_ratio(new_devices, plain, tuple(columns)),
     }
+    table = {}
+    for name, (_, architecture) in device_rows(found, kind).items():
+        known = architecture in shown
+        table[name] = tuple(
+            value if known and generation in noises else round(wider[known] * value, 4)
+            for generation, value in zip(columns, plain.table[name], strict=True)
+        )
     return replace(plain, table=table)
 
 
@@ -112,24 +124,41 @@ def _noises_alone(rows: Sequence[Left]) -> dict[str, float]:
     }
 
 
-def unseen_ratio(rows: Sequence[Left], known: KindSpreads, noises: Mapping[str, float]) -> float:
-    """How much wider intervals of software that no run shows must be than noise and unknown constants say, so that they
-    hold the rows whose source was left out, and rows of generations that nothing was fitted to. Rows of one source err
-    together: they have one vote."""
-    unseen = [
-        left
-        for left in rows
-        if generation_of(left) not in noises or (left.near > 0.0 and _only_of_its_source(left, rows))
-    ]
-    if len(unseen) < FEWEST:
+def _is_unseen(left: Left, rows: Sequence[Left], noises: Mapping[str, float]) -> bool:
+    """Whether the error of a row whose source is left out is one of software that no run shows."""
+    return generation_of(left) not in noises or (left.near > 0.0 and _only_of_its_source(left, rows))
+
+
+def unseen_ratio(rows: Sequence[Left], known: KindSpreads, columns: Sequence[str]) -> float:
+    """How much wider intervals must be than noise and unknown constants say, so that they hold rows whose source was
+    left out, and rows that nothing was fitted to. Rows of one source err together: they have one vote."""
+    if len(rows) < FEWEST:
         return 1.0
-    ratios: list[tuple[float, float]] = []
-    for left, vote in votes_of(unseen, 1):
-        device = left.case.situation.cluster.device
-        row = known.table[device.name if device.name in known.table else device.architecture]
-        half = NORMAL_95 * math.hypot(row[-1], known.communication * left.communication)
-        ratios.append((abs(left.by_source) / half, vote))
-    return min(max(holding(ratios), 1.0), MOST_UNSEEN)
+    ratios = [(abs(left.by_source) / _half(left, known, columns), vote) for left, vote in votes_of(rows, 1)]
+    return min(max(quantile(ratios, COVERED), 1.0), MOST_UNSEEN)
+
+
+def _half(left: Left, known: KindSpreads, columns: Sequence[str]) -> float:
+    """Half of the 90 % interval of a row in the logarithm; a fitted row's software is taken as unseen."""
+    device = left.case.situation.cluster.device
+    row = next(known.table[n] for n in (device.name, device.architecture, OTHER) if n in known.table)
+    generation = generation_of(left) if generation_of(left) in columns and left.near == 0.0 else OTHER
+    return NORMAL_95 * math.hypot(row[columns.index(generation)], known.communication * left.communication)
+
+
+def unseen_held(found: Calibration) -> tuple[float, float]:
+    """Share of the runs never fitted to that are inside, and their median half-width, each source left out of what
+    widens intervals of new software and architectures."""
+    halves: list[tuple[bool, float]] = []
+    for source in sorted({left.case.run.source for left in found.unseen}):
+        own = [left for left in found.unseen if left.case.run.source == source]
+        others = tuple(left for left in found.unseen if left.case.run.source != source)
+        spreads = spreads_of(replace(found, unseen=others))
+        for kind, known in spreads.kinds.items():
+            for left in of_kind(own, kind):
+                half = _half(left, known, (*spreads.generations, OTHER))
+                halves.append((abs(left.without) <= half, math.expm1(half)))
+    return fmean(inside for inside, _ in halves), median(half for _, half in halves)
 
 
 def _only_of_its_source(left: Left, rows: Sequence[Left]) -> bool:

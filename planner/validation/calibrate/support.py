@@ -20,8 +20,8 @@ SPECIAL: Final = frozenset({"flash2", "narrow"})
 """Constants of single rows' kernels or precision: not of a typical step."""
 
 UNSEEN_CURVE: Final = 0.1
-"""[Empirical] of an architecture without any run, beside its constants: its curves were set by hand near published
-readings of single kernels, which differ by 10 to 15 % among themselves."""
+"""[Empirical] of an architecture without any run of a kind of model, beside its constants: the curves of that kind's
+kernels were set by hand near published readings of single kernels, which differ by 10 to 15 % among themselves."""
 
 Slopes = Mapping[tuple[str, str], float]
 """Slopes of a step by (kind, field) of the constant."""
@@ -79,9 +79,10 @@ def support_table(
     slopes = {generation: typical_slopes(found, kin[generation]) for generation in noises}
     # what other kinds of models say of a generation is not said of this one
     software = {generation: OTHER if kin[generation] is rows else generation for generation in noises}
+    shown = {left.case.architecture for left in rows}
     table = {}
     for name, (device, architecture) in device_rows(found, kind).items():
-        curve = UNSEEN_CURVE if architecture == OTHER else 0.0
+        curve = 0.0 if architecture in shown else UNSEEN_CURVE
         owners = {COMMON: COMMON, "architecture": architecture, "device": device}
         table[name] = tuple(
             round(

@@ -16,7 +16,7 @@ from planner.validation.calibrate.fit import Left
 from planner.validation.calibrate.noise import Spread, fitted_spreads, held
 from planner.validation.calibrate.parameters import Expected, Parameter, parameters_of
 from planner.validation.calibrate.solve import NOISE, deviation, precision_root, robust_solve
-from planner.validation.calibrate.spread import spreads_of
+from planner.validation.calibrate.spread import MOST_UNSEEN, spreads_of, unseen_held
 from planner.validation.calibrate.support import typical_slopes, unknown
 from planner.validation.predict import Outcome, outcome_of, predict_case
 from planner.validation.rows import Run
@@ -151,6 +151,26 @@ def test_the_table_widens_from_seen_to_unseen(found: Calibration):
     assert widths == sorted(widths)
     assert widths[0] < widths[2]
     assert table[device][column] <= table[device][-1]
+
+
+def test_runs_of_new_software_widen_it_alone(found: Calibration):
+    quiet = replace(found, rows=tuple(left for left in found.rows if left.case.run.id != "b-3"))
+    case = found.rows[0].case
+    elsewhere = outcome_of(
+        Run(ROW | {"id": "n-1", "framework": "NeMo 24.12", "step_time_s": "1"}, Path())
+    ).case
+    assert elsewhere
+    assert elsewhere.situation.generation.name != case.situation.generation.name
+    new = tuple(replace(found.rows[0], case=elsewhere, without=e, by_source=e, near=0.0) for e in (0.3,) * 5)
+    before, after = spreads_of(quiet), spreads_of(replace(quiet, unseen=new))
+    column = before.generations.index(case.situation.generation.name)
+    device = case.situation.cluster.device.name
+    was, now = (known.kinds["dense"].table[device] for known in (before, after))
+    assert now[column] == was[column]
+    assert was[-1] < now[-1] <= MOST_UNSEEN * was[-1] + 1e-4
+    share, half = unseen_held(replace(quiet, unseen=new))
+    assert share in (0.0, 1.0)
+    assert 0.0 < half < 0.5
 
 
 def test_writing_touches_its_lines_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Calibration):
