@@ -73,8 +73,10 @@ class Polish:
     def _reach(self, strategy: Strategy) -> Reached | None:
         """Moves of single blocks under an unchanged recompute."""
         rule = _rule(strategy.recompute)
-        mesh, start = self._mesh(strategy), np.asarray([strategy.stages])
-        found = improve(mesh, start, rule, max_moves=MOST_MOVES, lone_ends=mesh.lone_ends)
+        mesh, starts = self._mesh(strategy), [strategy.stages]
+        if mesh.lone_ends:
+            starts += _with_empty_ends(strategy.stages)
+        found = improve(mesh, np.asarray(starts), rule, max_moves=MOST_MOVES, lone_ends=mesh.lone_ends)
         if found is None:
             return None
         full = strategy.recompute.full
@@ -126,6 +128,20 @@ class Polish:
         elif now.full > 0:
             changed += [Recompute((), now.full - 1)]
         yield from (recompute for recompute in changed if self.takes(recompute))
+
+
+def _with_empty_ends(stages: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The cut with the last, the first and both virtual stages emptied into the shortest of the others: single moves
+    may not lead there, for each alone lengthens the step."""
+    found: list[tuple[int, ...]] = []
+    for empty in ({-1}, {0}, {0, -1}):
+        ends = {end % len(stages) for end in empty}
+        cut = [0 if place in ends else blocks for place, blocks in enumerate(stages)]
+        others = [place for place in range(len(stages)) if place not in ends]
+        for _ in range(sum(stages) - sum(cut) if others else 0):
+            cut[min(others, key=lambda place: cut[place])] += 1
+        found += [tuple(cut)] if others else []
+    return found
 
 
 def _rule(recompute: Recompute) -> FullRule:
