@@ -1,10 +1,12 @@
 """On the benchmark's cases nothing beats the plan: neighbours of the best 50 plans, 20,000 random strategies.
 
-The random ones come half from the declared space, evenly over its parts, half from a generator that does not know it.
+Three quarters of the random ones come evenly from the parts of the declared space, the others from a generator that
+knows nothing of it.
 """
 
 import random
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -20,6 +22,7 @@ from planner.make_plan import make_plan
 from planner.request import CatalogModel, SearchRequest
 from planner.search.bulk import outcomes
 from planner.search.problem import price_many
+from planner.search.search_state import mesh_axes
 from planner.situation import Situation, resolve_model, situate
 from planner.validation.search_speed import CASES, random_strategies
 from tests.planner.search.drawn import drawn
@@ -56,8 +59,31 @@ def steps_of_groups(context: Context, strategies: list[Strategy]) -> tuple[np.nd
     return step_s, fits
 
 
-def beats(situation: Situation, result: PlanResult, strategies: list[Strategy]) -> tuple[int, list[str]]:
-    """How many are legal, and those that fit and are faster than the lower bound allows, or than the plan."""
+@dataclass(frozen=True)
+class Priced:
+    """Legal strategies with their steps, infinite where they do not fit."""
+
+    strategies: list[Strategy]
+    step_s: np.ndarray
+
+    def below(self, step_s: float) -> list[str]:
+        """Those that are faster."""
+        return [
+            f"{self.step_s[i]:.6g} {self.strategies[i].text()}" for i in np.flatnonzero(self.step_s < step_s)
+        ]
+
+    def fastest_of_each_mesh(self, number: int) -> list[Strategy]:
+        """The fastest of so many meshes."""
+        found: dict[tuple[object, ...], Strategy] = {}
+        for index in np.argsort(self.step_s, kind="stable"):
+            if len(found) == number or self.step_s[index] == np.inf:
+                break
+            found.setdefault(mesh_axes(self.strategies[index]), self.strategies[index])
+        return list(found.values())
+
+
+def priced(situation: Situation, strategies: Iterable[Strategy]) -> Priced:
+    """The legal ones among strategies, each once, with their steps."""
     context, engine = Context.of(situation), situation.engine
     legal = [s for s in dict.fromkeys(strategies) if not engine.violations(context.facts, s)]
     if situation.cluster.is_mixed:
@@ -65,30 +91,29 @@ def beats(situation: Situation, result: PlanResult, strategies: list[Strategy]) 
     else:
         found = outcomes(context.pricer, legal)
         step_s, fits = found.step_s, found.fits
-    least_s = min(result.best.step_s, result.certificate.lower_bound_s) * (1.0 - ROUNDING)
-    better = [
-        f"{one_s:.6g} {strategy.text()}"
-        for strategy, one_s, fit in zip(legal, step_s, fits, strict=True)
-        if fit and one_s < least_s
-    ]
-    return len(legal), better
+    return Priced(legal, np.where(fits, step_s, np.inf))
 
 
 def check(situation: Situation, plans: int, number: int) -> tuple[int, int]:
-    """Both questions; the legal neighbours and random strategies that were held against the plan."""
+    """Both questions; the legal neighbours and random strategies that were held against the plan.
+
+    Where fewer than `plans` are shown, the fastest meshes among their neighbours are looked around, too.
+    """
     result = plan_of(situation, plans - 1)
+    least_s = min(result.best.step_s, result.certificate.lower_bound_s) * (1.0 - ROUNDING)
     near = [result.best.strategy, *(plan.strategy for plan in result.alternatives)]
-    around, better = beats(
-        situation, result, [other for plan in near for other in neighbours(plan, situation)]
-    )
-    assert better == []
-    rng, half = random.Random(11), number // 2
-    tried = drawn(situation, rng, number if situation.cluster.is_mixed else half)
+    around = priced(situation, (other for plan in near for other in neighbours(plan, situation)))
+    assert around.below(least_s) == []
+    more = [plan for plan in around.fastest_of_each_mesh(plans) if plan not in near][: plans - len(near)]
+    further = priced(situation, (other for plan in more for other in neighbours(plan, situation)))
+    assert further.below(least_s) == []
+    rng, anything = random.Random(11), number if situation.cluster.is_mixed else number // 4
+    tried = drawn(situation, rng, anything)
     if not situation.cluster.is_mixed:
-        tried += random_strategies(Context.of(situation), rng, number - half)
-    anywhere, better = beats(situation, result, tried)
-    assert better == []
-    return around, anywhere
+        tried += random_strategies(Context.of(situation), rng, number - anything)
+    anywhere = priced(situation, tried)
+    assert anywhere.below(least_s) == []
+    return len(around.strategies) + len(further.strategies), len(anywhere.strategies)
 
 
 def two_kinds(model: str, of_each: int, batch: int) -> Situation:
@@ -115,9 +140,9 @@ def test_nothing_beats_a_small_plan(make_situation, model, devices, engine):
 
 
 def test_nothing_beats_a_small_plan_of_two_kinds():
-    around, anywhere = check(two_kinds("llama-3.1-8b", 8, 64), plans=3, number=100)
+    around, anywhere = check(two_kinds("llama-3.1-8b", 8, 64), plans=2, number=60)
     assert around > 50
-    assert anywhere > 50
+    assert anywhere > 30
 
 
 @pytest.mark.matrix
@@ -126,13 +151,13 @@ def test_nothing_beats_a_plan_of_the_benchmark(case, record_property):
     around, anywhere = check(case.situation(), plans=50, number=20_000)
     record_property("neighbours", around)
     record_property("random", anywhere)
-    assert anywhere > 15_000
+    assert anywhere > 10_000
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("request_of", MIXED, ids=lambda r: f"{r[0]}-{2 * r[1]}")
 def test_nothing_beats_a_plan_of_two_kinds(request_of, record_property):
-    around, anywhere = check(two_kinds(*request_of), plans=50, number=20_000)
+    around, anywhere = check(two_kinds(*request_of), plans=50, number=5_000)
     record_property("neighbours", around)
     record_property("random", anywhere)
-    assert anywhere > 5_000
+    assert anywhere > 1_000
