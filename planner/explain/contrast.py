@@ -65,7 +65,17 @@ class Contrast:
         return (
             f"takes {format_seconds(other.step_s)}, {format_seconds(abs(moved.step_s))} "
             f"({abs(moved.step_s) / moved.first_s:.1%}) {word} than the plan's {format_seconds(moved.first_s)}"
-            f"{where}{sure}{proved}"
+            f"{where}{sure}{proved}{self.risk()}"
+        )
+
+    def risk(self) -> str:
+        """Why a layout that is legal and faster is no plan: it may run out of memory; empty where it may not."""
+        other = self.other
+        if other is None or other.verdict != "at_risk" or self.plan.verdict == "at_risk":
+            return ""
+        return (
+            f"; it {use(other)} and is at risk, P(out of memory) {other.oom_probability:.0%}, which plans are with "
+            "--allow-at-risk alone"
         )
 
     def to_json(self) -> dict[str, object]:

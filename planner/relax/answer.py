@@ -6,6 +6,7 @@ ends at a deadline; what was found until then is the answer.
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final, Protocol
 
 from cost_models.units import format_bytes, format_seconds
@@ -24,6 +25,8 @@ ONCE: Final = ("devices", "seq_len", "global_batch", "device", "job.trainable")
 """Changes of which the smallest that helps is enough."""
 STACKED: Final = ("free", "numerics", "hardware")
 MOST_SECONDS: Final = 20.0
+MOST_PAIRS: Final = 3
+"""Pairs of changes that are named where no single one helps a request that is not legal."""
 NAMED: Final = 2
 
 
@@ -120,7 +123,18 @@ def _nothing_legal(asked: Asked, candidates: Counted, deadline: float) -> tuple[
     fewer = max((d for d in range(1, devices) if batch % d == 0), default=0)
     if fewer:
         tried += asked.devices(fewer)
-    return reason, tuple(_helpful(tried, deadline))
+    tried += [change for change in changes(asked) if change.name not in {one.name for one in tried}]
+    helpful = list(_helpful(tried, deadline)) or list(islice(_helpful(_second(tried), deadline), MOST_PAIRS))
+    return reason, tuple(sorted(helpful, key=lambda one: KINDS.index(one.cost)))
+
+
+def _second(firsts: Iterable[Change]) -> Iterator[Change]:
+    """Every change on top of each of the first ones, as one change."""
+    for first in firsts:
+        for second in changes(Asked(first.situation, first.search)):
+            cost = max(first.cost, second.cost, key=KINDS.index)
+            name = f"{first.name}, {second.name}"
+            yield Change(cost, name, second.situation, second.search, second.key)
 
 
 def nearest_batches(batch: int, unit: int) -> tuple[int, ...]:
@@ -147,11 +161,11 @@ def _try(change: Change, deadline: float) -> Relaxation | None:
 def _outlook(found: list[Relaxation]) -> str:
     """`; with devices=16 it is 52.1 GiB`: what the first changes bring the peak to."""
     named = [
-        f"{one.change} it is {format_bytes(one.used_bytes)}"
+        f"{'' if one.change.startswith('without ') else 'with '}{one.change} it is {format_bytes(one.used_bytes)}"
         for one in found[:NAMED]
         if one.used_bytes is not None
     ]
-    return f"; with {', with '.join(named)}" if named else ""
+    return f"; {', '.join(named)}" if named else ""
 
 
 def _shortfall(closest: Prediction, situation: Situation) -> str:

@@ -148,6 +148,7 @@ def changes(asked: Asked) -> Iterator[Change]:
         yield from asked.job("numerics", "optimizer", "adam8bit")
     yield from asked.offloading()
     yield from _hardware(asked)
+    yield from _larger(asked)
     yield from _shorter(asked)
     if asked.situation.job.trainable == ALL:
         for adapters in ("lora:r=16", "qlora:r=16"):
@@ -180,6 +181,18 @@ def _hardware(asked: Asked) -> Iterator[Change]:
         else:
             yield from asked.nodes(factor)
     yield from (change for device in larger_devices(asked.situation) for change in asked.device(device))
+
+
+def _larger(asked: Asked) -> Iterator[Change]:
+    """More devices with the next batch that divides over them, where the batch asked for does not."""
+    devices, batch = asked.situation.cluster.num_devices, asked.situation.job.global_batch
+    for count in (devices * factor for factor in DEVICE_FACTORS):
+        if batch % count == 0 or len(asked.situation.cluster.groups) > 1:
+            continue
+        for more in asked.devices(count):
+            whole = -(-batch // count) * count
+            for both in Asked(more.situation, more.search).job("training", "global_batch", whole):
+                yield Change("training", f"{more.name}, {both.name}", both.situation, both.search, "devices")
 
 
 def larger_devices(situation: Situation) -> tuple[DeviceSpec, ...]:
