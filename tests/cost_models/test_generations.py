@@ -132,3 +132,11 @@ def test_a_device_without_factors_takes_its_architectures_curves():
     plain = load_efficiency("cdna3")
     found = efficiency_of(load_device("mi300x"), Generation("g"))
     assert replace(found, sustained=1.0) == plain
+
+
+@pytest.mark.parametrize(
+    "architecture", ["volta", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4"]
+)
+def test_every_host_takes_its_time_to_launch(architecture: str):
+    """A module costs its host: a device without a reading takes that of others, or small layers would be fastest on it."""
+    assert 0.4e-3 <= load_efficiency(architecture).module_s <= 1.2e-3
