@@ -138,5 +138,5 @@ def test_a_device_without_factors_takes_its_architectures_curves():
     "architecture", ["volta", "ampere", "ada", "hopper", "blackwell", "cdna2", "cdna3", "cdna4"]
 )
 def test_every_host_takes_its_time_to_launch(architecture: str):
-    """A module costs its host: a device without a reading takes that of others, or small layers would be fastest on it."""
+    """A module costs its host: without a reading a device takes others', or small layers were fastest on it."""
     assert 0.4e-3 <= load_efficiency(architecture).module_s <= 1.2e-3
