@@ -25,8 +25,8 @@ def test_most_lie_in_their_interval(report: ValidationReport):
     assert len(errors) >= 240
     share = within_interval(report.outcomes)
     assert share is not None
-    assert share >= 0.7
-    assert sorted(errors)[len(errors) // 2] < 0.12
+    assert share >= 0.85
+    assert sorted(errors)[len(errors) // 2] < 0.1
 
 
 def test_a_kind_is_predicted_from_other_kinds(report: ValidationReport):
