@@ -56,10 +56,6 @@ ONE_COPY: Final[Options] = {"engine.fp8_weight_copies": 1}
 
 BLACKWELL: Final = ("B200", "B300", "GB200", "GB300")
 
-_BRIDGE_2026: Final[Options] = {**_BRIDGE, "engine.expandable_segments": True}
-"""Every performance recipe of Megatron-Bridge 0.6 sets PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-(megatron/bridge/perf_recipes)."""
-
 GRAPHS: Final = "bridge-2026-graphs"
 EAGER: Final = "bridge-eager"
 """Generation of mixtures in Megatron-Bridge whose row names neither CUDA graphs nor a fused dispatcher."""
@@ -113,7 +109,7 @@ _EXAMPLES_BERT: Final[Options] = {"engine.compile": True, "engine.attention": "u
 FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
     ("SimuMax fork", Framework("megatron", _SIMUMAX, generation="simumax-2025")),
     ("Megatron-Bridge / NeMo 25", Framework("megatron", _BRIDGE, generation="nemo-2025")),
-    ("Megatron-Bridge", Framework("megatron", _BRIDGE_2026, generation="bridge-2026")),
+    ("Megatron-Bridge", Framework("megatron", _BRIDGE, generation="bridge-2026")),
     (
         "Megatron-DeepSpeed",
         Framework("deepspeed", _MEGATRON_DEEPSPEED, generation="megatron-deepspeed-2022"),

@@ -83,6 +83,11 @@ def optimizer_of(run: Run) -> Optimizer:
     raise Unusable(f"optimizer {text[:60]!r} is not known")
 
 
+RECIPES: Final = "performance-summary"
+"""Sources that hold Bridge's performance recipes, all of which set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+(megatron/bridge/perf_recipes of 0.6)."""
+
+
 def options_of(run: Run, framework: Framework) -> dict[str, Scalar]:
     """Options of the framework's recipes, then what the row's own words say."""
     options = {"engine.generation": framework.generation, **framework.options}
@@ -111,7 +116,7 @@ def options_of(run: Run, framework: Framework) -> dict[str, Scalar]:
 def _number_options(run: Run, framework: Framework) -> dict[str, Scalar]:
     """What a row or its recipe says of numbers and memory: pure bf16, fp8 parameters, narrow states, the allocator."""
     found: dict[str, Scalar] = {}
-    if "expandable_segments:True" in run.text("notes"):
+    if "expandable_segments:True" in run.text("notes") or RECIPES in run.text("source"):
         found["engine.expandable_segments"] = True
     if is_pure(run):
         if framework.engine == "megatron":
