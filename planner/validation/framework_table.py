@@ -44,6 +44,9 @@ _BRIDGE: Final[Options] = {
 }
 """Megatron-Bridge and NeMo performance recipes: bf16 gradient reduction, user buffers, fused cross entropy."""
 
+_LAUNCHER: Final[Options] = {**_BRIDGE, "engine.fused_cross_entropy": False}
+"""Recipes of NeMo-Framework-Launcher, launcher_scripts/conf/training: bf16 gradients, user buffers, no fused loss."""
+
 NARROW_PARAMETERS: Final[Options] = {"engine.fp8_param_gather": True}
 """NeMo's and Bridge's recipes in fp8 and mxfp8: parameters are narrow themselves (NVIDIA/dgxc-benchmarking,
 llama3.1/configure.sh: model.fp8_params; NeMo's bf16_with_fp8_mixed and Bridge's bf16_with_mxfp8_mixed)."""
@@ -118,6 +121,7 @@ FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
     ("Megatron-LM 2021", Framework("megatron", MEGATRON_2022, generation="megatron-2022")),
     ("Megatron-LM 2023", Framework("megatron", _MEGATRON_2023, generation="megatron-2025")),
     ("Megatron-Core CI", Framework("megatron", _NO_OVERLAP, generation="megatron-tests")),
+    ("NeMo 24.07", Framework("megatron", _LAUNCHER, generation="nemo-2024")),
     ("NeMo 24", Framework("megatron", _BRIDGE, generation="nemo-2024")),
     ("NeMo", Framework("megatron", _BRIDGE, generation="nemo-2025")),
     ("MaxText", Framework("", nearest="engine MaxText")),

@@ -69,9 +69,11 @@ def _learns_positions(raw: Mapping[str, object], run: Run) -> bool:
 
 
 def _drops_out(raw: Mapping[str, object], run: Run) -> bool:
-    """GPT-2 and GPT-3 style models, and Megatron-Core's tests of ungated ones (--hidden-dropout is 0.1 by default)."""
-    plain = not raw.get("gated_mlp")
-    return plain and (not raw.get("arch_notes") or "Megatron-Core CI" in run.text("framework"))
+    """GPT-2 and GPT-3 style models, Megatron-Core's tests of ungated ones (--hidden-dropout is 0.1 by default), and what
+    its source says drops out."""
+    notes = str(raw.get("arch_notes", ""))
+    plain = not raw.get("gated_mlp") and (not notes or "Megatron-Core CI" in run.text("framework"))
+    return plain or "dropout" in notes
 
 
 def _layers_file(raw: Mapping[str, object], positions: int, dropout: bool) -> Shape:
