@@ -69,8 +69,8 @@ def _learns_positions(raw: Mapping[str, object], run: Run) -> bool:
 
 
 def _drops_out(raw: Mapping[str, object], run: Run) -> bool:
-    """GPT-2 and GPT-3 style models, Megatron-Core's tests of ungated ones (--hidden-dropout is 0.1 by default), and what
-    its source says drops out."""
+    """GPT-2 and GPT-3 style models, Megatron-Core's tests of ungated ones (--hidden-dropout is 0.1 by default), and
+    those that their source says drop out."""
     notes = str(raw.get("arch_notes", ""))
     plain = not raw.get("gated_mlp") and (not notes or "Megatron-Core CI" in run.text("framework"))
     return plain or "dropout" in notes
