@@ -127,12 +127,16 @@ def clean(text: str, limit: int = MAX_DETAIL) -> str:
 
 
 def _pointer(error: Mapping[str, Any], body: object) -> str:
-    """JSON pointer of a pydantic error, without names of union members, which the body lacks."""
+    """JSON pointer of a pydantic error, without names of union members, which the body lacks.
+
+    A parameter of the query, the path or a header is pointed at by its name, as if it stood in a body.
+    """
+    place, path = error["loc"][:1], error["loc"]
+    if place in {("query",), ("path",), ("header",)}:
+        return "".join(f"/{part}" for part in path[1:2])
+    path = [part for part in path if part != "body"] if place == ("body",) else path
     parts: list[str] = []
     at: Any = body
-    path = (
-        [part for part in error["loc"] if part != "body"] if error["loc"][:1] == ("body",) else error["loc"]
-    )
     for index, part in enumerate(path):
         inside = (isinstance(at, dict) and part in at) or (
             isinstance(at, list) and isinstance(part, int) and part < len(at)

@@ -89,6 +89,23 @@ def test_a_search_that_cannot_be_is_refused_before_it_is_queued(
     assert client.get("/v1/plans").json() == {"items": [], "next_cursor": None}
 
 
+@pytest.mark.parametrize(
+    ("query", "pointer", "says"),
+    [
+        ("limit=0", "/limit", "/limit: Input should be greater than or equal to 1"),
+        ("limit=x", "/limit", "/limit: Input should be a valid integer"),
+        ("state=done", "/state", "/state: Input should be 'queued', 'running'"),
+    ],
+)
+def test_a_wrong_parameter_of_the_query_is_pointed_at(
+    client: TestClient, query: str, pointer: str, says: str
+) -> None:
+    found = client.get(f"/v1/plans?{query}")
+    assert found.status_code == 422
+    assert found.json()["errors"][0]["pointer"] == pointer
+    assert found.json()["detail"].startswith(says)
+
+
 def test_numbers_that_are_not_finite_are_null() -> None:
     assert json.loads(dump({"id": "a", "x": float("nan"), "y": [float("inf")]})) == {
         "id": "a",
