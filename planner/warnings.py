@@ -9,6 +9,7 @@ from cost_models.profiles import measured_profile
 from cost_models.specs.links import LinkTier
 from cost_models.specs.model import Role
 from cost_models.specs.pools import SHARED
+from cost_models.specs.recompute import ALL_LAYERS
 from cost_models.specs.strategy import Strategy
 from cost_models.units import format_bytes
 from planner.answers import MemoryPrediction
@@ -185,6 +186,9 @@ def _strategy(situation: Situation, strategy: Strategy) -> Iterator[str]:
     per_domain = min(tiers[0].devices_per_domain for tiers in _tiers(situation, strategy))
     if strategy.tp > per_domain:
         yield f"tp {strategy.tp} leaves the {per_domain}-device domain of the fastest links"
+    full, most = strategy.recompute.full, max(strategy.stages)
+    if isinstance(full, int) and most < full != ALL_LAYERS:
+        yield f"recompute full:{full} is more than the {most} layers of any stage; it means full:{most}"
     if strategy.dp == 1 and strategy.cp == 1 and strategy.zero and situation.cluster.num_devices > 1:
         yield f"zero {strategy.zero} with dp 1 shards nothing: every rank keeps all of its optimizer states"
 

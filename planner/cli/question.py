@@ -114,12 +114,14 @@ def situation_of(question: Question) -> "Situation":
 
 
 def strategy_of(question: Question) -> StrategyRequest:
-    """The strategy that was stated: text, a JSON file, or an object."""
+    """The strategy that was stated: text, JSON, a file with either, or an object."""
     stated = question.strategy
     if stated is None or (isinstance(stated, str) and not stated.strip()):
         raise BadInput('no strategy given; give --strategy "tp=8,pp=4" or a file', pointer="/strategy")
     if not isinstance(stated, str):
         return strategy_from_mapping(stated)
+    if stated.lstrip().startswith("{"):
+        return strategy_from_mapping(read_json(stated, stated, "strategy"))
     is_text = "=" in stated or not is_path(stated)
     if stated != STANDARD_INPUT and is_text and not is_file(stated):
         return parse_strategy(stated)

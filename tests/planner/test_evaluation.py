@@ -143,3 +143,12 @@ def test_a_batch_that_rules_data_parallelism_out_is_said(make_situation):
     of = make_situation("llama-3.1-8b", "dgx-h100", 7, seq_len=4096, global_batch=512)
     found = evaluate(of, parse_strategy("pp=7"))
     assert any("512; 511 or 504 would" in warning for warning in found.warnings)
+
+
+def test_more_recomputed_layers_than_there_are_is_said(make_situation) -> None:
+    """16 layers on two stages: 9 of a stage are all 8 of it."""
+    of = make_situation("llama-3.2-1b", "dgx-h100", 8, seq_len=2048, global_batch=32)
+    more, all_of_them = (evaluate(of, parse_strategy(f"pp=2,recompute=full:{n}")) for n in (9, 8))
+    assert more.step_s == all_of_them.step_s
+    assert "recompute full:9 is more than the 8 layers of any stage; it means full:8" in more.warnings
+    assert not any("full:" in warning for warning in all_of_them.warnings)

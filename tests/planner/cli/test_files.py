@@ -140,3 +140,12 @@ def test_a_baseline_without_a_usable_step_is_refused(
     baseline.write_text(json.dumps(checked(run, str(yaml_file)) | {"step_s": step}), encoding="utf-8")
     outcome = run(["check", str(yaml_file), "--baseline", str(baseline), "--json"])
     assert outcome.refused("baseline"), outcome
+
+
+def test_an_echoed_strategy_is_itself_one(run: Any, job: str) -> None:
+    """As JSON on the command line, the way `jq .best.strategy` prints it."""
+    first = checked(run, *job.split(), "--strategy", "tp=2,mbs=1")
+    assert checked(run, *job.split(), "--strategy", json.dumps(first["strategy"])) == first
+    outcome = run(["check", *job.split(), "--strategy", '{"tp": 2,'])
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "JSON" in outcome.err
