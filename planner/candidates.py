@@ -23,6 +23,9 @@ MIN_TOKENS_PER_CP_RANK = 1024
 """Context parallelism is tried while a rank keeps this many tokens of a sequence."""
 
 MAX_TOKENS_PER_MICRO_BATCH = 65_536
+MAX_TOKENS_WITHOUT_PIPELINE = 262_144
+"""Engines that have no pipeline fill a step with few large micro-batches: MPT ran three sequences of 65,536 tokens."""
+
 MAX_SAMPLES_PER_MICRO_BATCH = 1024
 CHUNKS_PER_RANK = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20)
 """Virtual stages per rank that the search tries; those above MANY_CHUNKS where at most LAYERS_SHORT layers lack."""
@@ -118,7 +121,7 @@ def axis_values(
         "ep": divisors(model.num_experts) if space.expert and moe else one,
         "etp": tuple(d for d in ways if d <= domain) if space.expert and moe and space.tensor else one,
         "zero": space.zero,
-        "mbs": _micro_batches(facts),
+        "mbs": _micro_batches(facts, space),
         "sp": (0, 1) if space.tensor and engine.can_sequence_parallel(model) else (0,),
         "dp_replicate": ways if max(space.zero) >= space.replicate_zero else one,
         "schedule": schedules,
@@ -129,12 +132,13 @@ def axis_values(
     return {name: restrictions.allowed(name, found, wide.get(name, ())) for name, found in usual.items()}
 
 
-def _micro_batches(facts: Facts) -> tuple[int, ...]:
+def _micro_batches(facts: Facts, space: Space) -> tuple[int, ...]:
     """Divisors of the global batch whose micro-batch stays within the declared size."""
     job = facts.job
     largest = MAX_SAMPLES_PER_MICRO_BATCH
     if not facts.model.is_vision:
-        largest = max(MAX_TOKENS_PER_MICRO_BATCH // job.seq_len, 1)
+        tokens = MAX_TOKENS_PER_MICRO_BATCH if space.pipeline else MAX_TOKENS_WITHOUT_PIPELINE
+        largest = max(tokens // job.seq_len, 1)
     return tuple(d for d in divisors(job.global_batch) if d <= largest)
 
 
