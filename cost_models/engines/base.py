@@ -202,6 +202,8 @@ class Engine(ABC):
     """Whether a pipeline stage keeps what it sent until the backward of the micro-batch."""
     late_gradients: ClassVar[bool] = True
     """Whether shards of gradients that do not exist yet are left out before a step's only backward pass."""
+    states_by_micro_batches: ClassVar[bool] = False
+    """Whether the traffic of parameter states tells two micro-batches from three."""
     keeps_head: ClassVar[bool] = False
     """Whether the head's gathered weights stay through the loss, up to its backward."""
 

@@ -48,6 +48,7 @@ class DeepSpeed(TorchFamily):
     default_cp_kind = "ulysses"
     default_zero = 1
     eager_loss = True
+    states_by_micro_batches = True  # stage 2 without overlap reduces after each of them
     keeps_stage_outputs = True  # runtime/pipe/engine.py, pipe_buffers["outputs"]
 
     @property

@@ -8,7 +8,7 @@ from cost_models.schedule.bounds import (
     step_bound,
     total_bound,
 )
-from cost_models.schedule.critical_path import PathCoefficients, critical_path
+from cost_models.schedule.critical_path import ManyPaths, PathCoefficients, critical_path
 from cost_models.schedule.durations import PipelineDurations
 from cost_models.schedule.in_flight import InFlight, in_flight
 from cost_models.schedule.names import ScheduleName
@@ -25,6 +25,7 @@ from cost_models.schedule.simulate import OperationTimeline, Timeline, simulate,
 __all__ = [
     "IllegalScheduleError",
     "InFlight",
+    "ManyPaths",
     "Operation",
     "OperationTimeline",
     "PathCoefficients",

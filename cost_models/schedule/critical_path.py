@@ -48,24 +48,65 @@ class PathCoefficients:
 
     def lower_bound_s(self, durations: PipelineDurations) -> FloatArray:
         """Seconds of the path under other durations of the same shape, () or (B,)."""
-        forward_s, backward_s = durations.paired_s()
-        terms = (
-            (self.paired_forward_count, forward_s - durations.forward_s),
-            (self.paired_backward_count, backward_s - durations.backward_s),
-            (self.forward_count, durations.forward_s),
-            (self.backward_count, durations.backward_s),
-            (self.first_forward_count, durations.first_forward_extra_s),
-            (self.last_backward_count, durations.last_backward_extra_s),
-            (self.input_gradient_count, durations.input_gradient_s),
-            (self.weight_gradient_count, durations.weight_gradient_s),
-        )
         path_s = np.asarray(self.edge_count * np.asarray(durations.send_s, dtype=np.float64))
         if durations.link_s is not None and self.link_count is not None:
             path_s = np.tensordot(self.link_count, durations.link_s, axes=1)
-        for count, seconds in terms:
+        for name, seconds in _counted(durations):
+            count = getattr(self, name)
             if count is not None and seconds is not None:
                 path_s = path_s + np.tensordot(count, seconds, axes=2)
         return np.asarray(path_s)
+
+
+def _counted(durations: PipelineDurations) -> tuple[tuple[str, FloatArray | None], ...]:
+    """Counts of a path, by name, and the seconds that each of them stands for."""
+    forward_s, backward_s = durations.paired_s()
+    return (
+        ("paired_forward_count", forward_s - durations.forward_s),
+        ("paired_backward_count", backward_s - durations.backward_s),
+        ("forward_count", durations.forward_s),
+        ("backward_count", durations.backward_s),
+        ("first_forward_count", durations.first_forward_extra_s),
+        ("last_backward_count", durations.last_backward_extra_s),
+        ("input_gradient_count", durations.input_gradient_s),
+        ("weight_gradient_count", durations.weight_gradient_s),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ManyPaths:
+    """n paths of one point, whose bounds on many instances are a few products of matrices."""
+
+    counts: dict[str, FloatArray]  # (n, p v) each, without those that the schedule does not tell apart
+    edge_count: FloatArray  # (n, 1)
+    link_count: FloatArray  # (n, p)
+    end_rank: IntArray  # (n,)
+
+    @classmethod
+    def of(cls, paths: list[PathCoefficients]) -> "ManyPaths":
+        """The coefficients of critical paths one under the other."""
+        counts = {
+            name: np.stack([np.ravel(getattr(path, name)) for path in paths]).astype(np.float64)
+            for name in PathCoefficients.__dataclass_fields__
+            if isinstance(getattr(paths[0], name), np.ndarray)
+        }
+        edges = np.asarray([[path.edge_count] for path in paths], dtype=np.float64)
+        links = counts.pop("link_count")
+        return cls(counts, edges, links, np.asarray([path.end_rank for path in paths]))
+
+    def lower_bounds_s(self, durations: PipelineDurations) -> FloatArray:
+        """Seconds of every path under durations with the axis B, (n, B)."""
+        instances = durations.forward_s.shape[2]
+        if durations.link_s is None:
+            paths_s = self.edge_count * np.broadcast_to(durations.send_s, instances)
+        else:
+            links = durations.link_s.reshape(len(durations.link_s), -1)
+            paths_s = self.link_count @ np.broadcast_to(links, (len(links), instances))
+        for name, seconds in _counted(durations):
+            if name in self.counts and seconds is not None and seconds.any():
+                paths_s = paths_s + self.counts[name] @ seconds.reshape(-1, instances)
+        found: FloatArray = paths_s
+        return found
 
 
 def critical_path(

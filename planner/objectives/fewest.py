@@ -2,8 +2,8 @@
 
 1. Counts too slow by arithmetic are ruled out at once.
 2. Bisection over the others, as if more devices were always faster, finds a count that will do.
-3. That guess is not believed: every smaller count is asked, by its bound and, where that leaves it open, by a search,
-   until all are ruled out or one will do and takes its place.
+3. That guess is not believed: every smaller count is asked by a search for a plan that will do, until all are ruled
+   out or one will do and takes its place.
 """
 
 import math
@@ -103,7 +103,7 @@ def _will_do(asking: Asking, devices: int, known: _Known) -> bool:
 
 
 def _asked(asking: Asking, devices: int) -> tuple[Point, PlanResult | None]:
-    """How one count ends: by its bound where that rules it out, else by a search."""
+    """How one count ends: by a search below the limit, which needs no bound before it; without a limit by the bound."""
     change = {"devices": devices}
     situation = asking.at(change)
     if situation is None:
@@ -111,13 +111,13 @@ def _asked(asking: Asking, devices: int) -> tuple[Point, PlanResult | None]:
     if asking.is_late:
         return Point(change, "open"), None
     limit = asking.terms(situation).slowest_step_s
-    least = asking.least_step_s(change)
-    if not math.isfinite(least) or least > limit:
-        return _ruled_out(change, least), None
     # Where anything will do, the search may stop at the first plan; the one that is kept is refined at the end.
+    least = 0.0 if math.isfinite(limit) else asking.least_step_s(change)
+    if not math.isfinite(least):
+        return _ruled_out(change, least), None
     result = asking.fastest(change, within_s=limit) if math.isfinite(limit) else asking.fits(change)
     if result is None or result.status == "unknown":
-        return Point(change, "open", None, least), None
+        return Point(change, "open", None, least or None), None
     # Without a plan and without a bound nothing fits; a plan above the limit may still be found.
     bound = result.certificate.lower_bound_s
     lower = math.inf if bound is None and result.best is None else max(bound or least, least)

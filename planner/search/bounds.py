@@ -95,6 +95,8 @@ def rank_programs(mesh: MeshCosts, reach_s: float | None) -> tuple[Programs, flo
             rest_s = solve_rank_program(roomy, full).bound_s
             if rest_s >= stop_s:
                 return programs, rest_s
+        if full == mesh.least_full + 1 and np.isinf(stop_s) and _fits_nowhere(mesh):
+            return programs, np.inf
         program = solve_rank_program(mesh, full, reach_s or 0.0)
         programs.append((full, program))
         least_s = min(least_s, program.bound_s)
@@ -102,6 +104,11 @@ def rank_programs(mesh: MeshCosts, reach_s: float | None) -> tuple[Programs, flo
         if program.all_fit and reached_s <= program.outside_s:
             break  # every larger K is slower than this one with the same cut, which fits
     return programs, np.inf
+
+
+def _fits_nowhere(mesh: MeshCosts) -> bool:
+    """Whether no cut fits even where every rank takes the recompute that it needs."""
+    return bool(np.isinf(solve_rank_program(mesh, None).bound_s))
 
 
 def chunk_bound(mesh: MeshCosts, full: int) -> float:

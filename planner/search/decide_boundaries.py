@@ -53,7 +53,8 @@ class BoundarySearch:
         if relaxed.bound_s >= target_s:
             return Closed(goal.target_s, is_proved=True)
         if relaxed.rounded is not None:
-            goal.offer(improve(goal.mesh, np.array([relaxed.rounded]), full_rule(goal.mesh, full, None)))
+            rule = full_rule(goal.mesh, full, None)
+            goal.offer(improve(goal.mesh, np.array([relaxed.rounded]), rule, goal.paths))
         closed = _WholeNumbers(goal, domains, self._effort, self._paths).decide()
         if closed.is_proved:
             return closed
@@ -113,7 +114,7 @@ class _WholeNumbers:
         paths = solution_paths(mesh, answer, stretched=True)
         improved = goal.offer(answer) if len(short) == 0 else False
         rule = full_rule(mesh, self._domains.full, None)
-        near = improve(mesh, np.array([stages]), rule, _MOVES)
+        near = improve(mesh, np.array([stages]), rule, goal.paths, _MOVES)
         if near is not None:
             paths += solution_paths(mesh, near, stretched=False)
             improved |= goal.offer(near)

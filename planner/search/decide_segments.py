@@ -46,7 +46,7 @@ def decide_segments(goal: Goal, program: RankProgram, full: int | None, effort: 
             return Closed(goal.step_of_bound(program.bound_s), is_proved=False, rounds=rounds)
         stages = read_segments(solver, question.variables)
         for moves in (0, _MOVES):
-            reached = improve(mesh, np.array([stages]), rule, moves)
+            reached = improve(mesh, np.array([stages]), rule, goal.paths, moves)
             if reached is not None:
                 goal.offer(reached)
                 paths += solution_paths(mesh, reached, stretched=False)

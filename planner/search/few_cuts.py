@@ -10,7 +10,7 @@ import numpy as np
 from cost_models.chunk import Index, MeshCosts
 from planner.search.greedy import FEW_CUTS, FullRule
 from planner.search.path_pool import PathPool
-from planner.search.problem import InnerSolution, chunks_of, price_many, step_of, steps_of
+from planner.search.problem import InnerSolution, chunks_of, of_choices, price_many, step_of, steps_of
 from planner.search.rank_program import RankProgram
 
 MOST_CUTS = 40_000
@@ -22,14 +22,14 @@ _PATHS = 12
 
 
 def best_of_few(
-    mesh: MeshCosts, program: RankProgram, rule: FullRule, target_s: float
+    mesh: MeshCosts, program: RankProgram, rule: FullRule, target_s: float, paths: PathPool
 ) -> tuple[bool, InnerSolution | None]:
     """Whether there are few enough cuts below `target_s` (pipeline and tail), and the best of them that fits."""
     cuts = cuts_below(mesh, program, target_s)
     if cuts is None:
         return False, None
     best: InnerSolution | None = None
-    cuts = _below_paths(mesh, cuts, rule, step_of(mesh, target_s))
+    cuts = _below_paths(mesh, cuts, rule, step_of(mesh, target_s), paths)
     for start in range(0, len(cuts), _TOGETHER):
         stages = cuts[start : start + _TOGETHER]
         full_layers = rule(stages)
@@ -42,18 +42,19 @@ def best_of_few(
     return True, best
 
 
-def _below_paths(mesh: MeshCosts, cuts: Index, rule: FullRule, target_s: float) -> Index:
-    """Cuts that the longest paths of a few of them do not put at the target step; in their order."""
-    paths = PathPool()
+def _below_paths(mesh: MeshCosts, cuts: Index, rule: FullRule, target_s: float, paths: PathPool) -> Index:
+    """Cuts that known paths and the longest ones of a few of them do not put at the target step; in their order."""
+    chunks = chunks_of(mesh, cuts, rule(cuts))
+    least_s = steps_of(mesh, paths.bounds(mesh, chunks))
+    near = least_s < target_s
+    cuts, chunks, least_s = cuts[near], of_choices(chunks, near), least_s[near]
     for _ in range(_PATHS):
         if len(cuts) < FEW_CUTS:
             break
-        chunks = chunks_of(mesh, cuts, rule(cuts))
-        least_s = steps_of(mesh, paths.bounds(mesh, chunks))
-        lowest = int(np.argmin(least_s))
-        paths.learn(mesh, chunks, lowest)
+        paths.learn(mesh, chunks, int(np.argmin(least_s)))
         least_s = np.maximum(least_s, steps_of(mesh, paths.bounds(mesh, chunks, only_last=True)))
-        cuts = cuts[least_s < target_s]
+        near = least_s < target_s
+        cuts, chunks, least_s = cuts[near], of_choices(chunks, near), least_s[near]
     return cuts
 
 

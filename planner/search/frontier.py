@@ -31,14 +31,17 @@ from planner.search.memory_bounds import MeshSums
 from planner.search.mesh_bounds import CHUNK, batch_sums
 from planner.search.mesh_table import all_recomputed
 from planner.search.pipe_bounds import Cut, Few, LeftStates, PipeBounds
-from planner.search.state_block import RowBytes, StateBlock, fewest_replicas
+from planner.search.state_block import Parts, RowBytes, StateBlock, fewest_replicas, state_points
 from planner.search.work_cache import WorkCache, joined
 
 EXCHANGE = TIME_CAUSES.index("ep_communication")
 
-FIRST_STATES = 8_192
-MOST_STATES = 131_072
+FIRST_STATES = 32_768
+MOST_STATES = 262_144
 """States that are priced together: few at first, so that a good step is known early, then more at a time."""
+
+MANY_STATES = 8_192
+"""States from which on those with the fewest replicas are held against memory before the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,32 +75,32 @@ class Frontier:
         self._rows = model_rows(pricer.model, pricer.job)
         self._counts = np.bincount(self._rows.layers, minlength=len(self._rows.rows)).astype(float)
         self._micro = families.rows.micro_batches(pricer.job.global_batch).astype(float)
+        self._plain: dict[MeshKey, tuple[Int, Array]] = {}  # rows and bounds of kinds without scopes
         self.work = WorkCache(pricer, families.rows)
+        self._parts = Parts(pricer, families, self._counts, state_points(pricer, families.rows))
 
     # ------------------------------------------------------------------ nodes
 
     def nodes(self, cutoff_s: float, cut: Cut, kinds: list[int] | None = None) -> Nodes:
         """Nodes below the cut-off, the lowest first; the others are counted in `cut`."""
         families = self._families
-        plain: dict[MeshKey, tuple[Int, Array]] = {}
         found: list[Nodes] = []
         for kind in range(len(families.options.kinds)) if kinds is None else kinds:
             rows = np.flatnonzero(families.kinds_legal[:, kind])
             key = families.options.kinds[kind]
-            bare = replace(key, scopes=())
-            bounds = np.zeros(rows.size)
-            if key.scopes and bare in plain:
-                bounds = plain[bare][1][np.searchsorted(plain[bare][0], rows)]
+            if (known := self._plain.get(replace(key, scopes=()))) is None:
+                bounds = np.zeros(rows.size)
+            else:  # what holds without scopes holds with them
+                bounds = known[1][np.searchsorted(known[0], rows)]
                 left = self._cut_nodes(cut, rows, bounds, cutoff_s)
                 rows, bounds = rows[left], bounds[left]
-                if self._late():  # what holds without scopes holds with them
-                    found.append(Nodes(np.full(rows.size, kind), rows, bounds))
-                    continue
-            bounds = np.maximum(bounds, self._node_bounds(key, rows))
-            if not key.scopes:
-                plain[key] = (rows, bounds)
-            left = self._cut_nodes(cut, rows, bounds, cutoff_s)
-            found.append(Nodes(np.full(int(left.sum()), kind), rows[left], bounds[left]))
+            if known is None or (key.scopes and not self._late()):
+                bounds = np.maximum(bounds, self._node_bounds(key, rows))
+                if not key.scopes:
+                    self._plain[key] = (rows, bounds)
+                left = self._cut_nodes(cut, rows, bounds, cutoff_s)
+                rows, bounds = rows[left], bounds[left]
+            found.append(Nodes(np.full(rows.size, kind), rows, bounds))
         none = Nodes(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
         found = found or [none]
         joined = Nodes(*(np.concatenate([getattr(n, f) for n in found]) for f in ("kind", "row", "bound_s")))
@@ -188,7 +191,7 @@ class Frontier:
         """
         families = self._families
         legal = families.states_legal[nodes.row][:, states]
-        groups = fewest_replicas(families, states) if legal.sum() > FIRST_STATES else [range(len(states))]
+        groups = fewest_replicas(families, states) if legal.sum() > MANY_STATES else [range(len(states))]
         zero = np.asarray([families.options.states[state].zero for state in states])
         short = np.zeros(legal.shape, dtype=bool)
         for group in groups:
@@ -211,8 +214,7 @@ class Frontier:
     ) -> Int:
         """Price pairs of a node (kind, row) and a state, keep those that are left, and say which had room at all."""
         families, (kind, row, state) = self._families, pairs
-        parts = (self._pricer, families, self._counts)
-        block = StateBlock.of(parts, int(kind[0]), row, state, self._late)
+        block = StateBlock.of(self._parts, int(kind[0]), row, state, self._late)
         if block is None:
             raise Late
         asked = self._roomy(block, kind, row, cut)

@@ -67,14 +67,20 @@ def grow_recompute(mesh: MeshCosts, stages: Index) -> Index:
 
 
 def improve(
-    mesh: MeshCosts, starts: Index, rule: FullRule, max_moves: int = 200, *, lone_ends: bool = False
+    mesh: MeshCosts,
+    starts: Index,
+    rule: FullRule,
+    paths: PathPool,
+    max_moves: int = 200,
+    *,
+    lone_ends: bool = False,
 ) -> InnerSolution | None:
     """Best cut reached from `starts` (n, N) by moves of one block; None if no move leads to one that fits.
 
     A move must lower the step, or, as long as the cut does not fit, the bytes of its fullest rank. With `lone_ends` the
-    first and the last virtual stage may be left without blocks.
+    first and the last virtual stage may be left without blocks. `paths` spare moves, and are added to.
     """
-    best, paths = _best_of(mesh, starts, rule), PathPool()
+    best = _best_of(mesh, starts, rule)
     for _ in range(0 if mesh.uniform_chunks else max_moves):
         moves = _neighbours(np.asarray(best.solution.stages), lone_ends=lone_ends)
         cuts = _shorter(mesh, best, moves, rule, paths)
@@ -90,7 +96,7 @@ def _shorter(mesh: MeshCosts, best: "_Reached", cuts: Index, rule: FullRule, pat
     if best.excess_bytes > 0.0 or len(cuts) < FEW_CUTS:
         return cuts
     stages, full = (np.asarray([of]) for of in (best.solution.stages, best.solution.full_layers))
-    paths.learn(mesh, chunks_of(mesh, stages, full), 0)
+    paths.learn_longest(mesh, chunks_of(mesh, stages, full), best.solution.step_s)
     least_s = steps_of(mesh, paths.bounds(mesh, chunks_of(mesh, cuts, rule(cuts))))
     kept: Index = cuts[least_s < best.solution.step_s]
     return kept
@@ -131,20 +137,20 @@ def _neighbours(stages: Index, *, lone_ends: bool) -> Index:
     return kept
 
 
-def greedy(mesh: MeshCosts) -> InnerSolution | None:
+def greedy(mesh: MeshCosts, paths: PathPool) -> InnerSolution | None:
     """A good choice in milliseconds, None when none is found that fits."""
     if not has_partition(mesh):
         return None
     if mesh.vpp == 1 and not mesh.uniform_chunks:
-        return greedy_ranks(mesh, rank_programs(mesh, None)[0])
+        return greedy_ranks(mesh, rank_programs(mesh, None)[0], paths)
     cuts = _starts(mesh)
     if not mesh.uniform_full:
-        return _best_reached(mesh, cuts, full_rule(mesh, None, None))
+        return _best_reached(mesh, cuts, full_rule(mesh, None, None), paths)
     # The fewest recomputed blocks with which one of them fits; an uneven cut may do with one less.
     fulls = range(mesh.least_full, most_full(mesh) + 1)
     fewest = next((full for full in fulls if _any_fits(mesh, cuts, full)), most_full(mesh))
     tried = {fewest, max(fewest - 1, mesh.least_full)}
-    found = [_best_reached(mesh, cuts, full_rule(mesh, full, None)) for full in tried]
+    found = [_best_reached(mesh, cuts, full_rule(mesh, full, None), paths) for full in tried]
     return min((one for one in found if one is not None), key=lambda one: one.step_s, default=None)
 
 
@@ -175,15 +181,15 @@ def _any_fits(mesh: MeshCosts, cuts: Index, full: int) -> bool:
     return bool(fits_rank(mesh, chunks_of(mesh, cuts, np.minimum(full, cuts))).all(axis=0).any())
 
 
-def _best_reached(mesh: MeshCosts, cuts: Index, rule: FullRule) -> InnerSolution | None:
+def _best_reached(mesh: MeshCosts, cuts: Index, rule: FullRule, paths: PathPool) -> InnerSolution | None:
     """The best end of the local searches from the best starts."""
     prices = price_many(mesh, cuts, rule(cuts))
     order = np.lexsort((prices.step_s, np.maximum(prices.excess_bytes, 0.0)))[:_MOST_STARTS]
-    found = [improve(mesh, cuts[[start]], rule) for start in order]
+    found = [improve(mesh, cuts[[start]], rule, paths) for start in order]
     return min((one for one in found if one is not None), key=lambda one: one.step_s, default=None)
 
 
-def greedy_ranks(mesh: MeshCosts, programs: Programs) -> InnerSolution | None:
+def greedy_ranks(mesh: MeshCosts, programs: Programs, paths: PathPool) -> InnerSolution | None:
     """Improve the cuts of the rank programs with the least bounds (a few K, if the engine takes one)."""
     fitting = [item for item in programs if np.isfinite(item[1].bound_s)]
     best: InnerSolution | None = None
@@ -191,7 +197,7 @@ def greedy_ranks(mesh: MeshCosts, programs: Programs) -> InnerSolution | None:
         if best is not None and step_of(mesh, program.bound_s) >= best.step_s:
             break
         cut = np.array([best_cut(program.through_s, program.table.band, mesh.pp)])
-        found = improve(mesh, cut, full_rule(mesh, full, program.table))
+        found = improve(mesh, cut, full_rule(mesh, full, program.table), paths)
         if found is not None and (best is None or found.step_s < best.step_s):
             best = found
     return best

@@ -13,7 +13,9 @@ from cost_models.specs.recompute import Recompute
 from cost_models.specs.strategy import Strategy
 from planner.answers import Progress
 from planner.candidates import strategy_of
-from planner.search.opening import open_mesh
+from planner.search.effort import Effort
+from planner.search.objective import Goal
+from planner.search.opening import Opening, open_mesh
 from planner.search.path_pool import PathPool
 from planner.search.polish import Polish
 from planner.search.problem import InnerSolution, InnerStatus
@@ -25,7 +27,7 @@ from planner.search.search_state import (
     Unsettled,
     mesh_axes,
 )
-from planner.search.solve import solve_inner
+from planner.search.solve import solve_goal
 from planner.search.walk import Walked
 
 MORE_PLANS_TRIED = 12
@@ -52,12 +54,13 @@ class MeshSearch:
         self._total, self._floor_s = 0, 0.0
         self._waiting: list[Unsettled] = []
         self._paths = PathPool()
+        self._openings: dict[Strategy, Opening] = {}
         self.state = SearchState(within_s=limits.within_s)
 
     def _polish(self) -> None:
         """Improve the best plans by small steps, beyond the declared cuts and scopes where that helps."""
         rule = self._recompute
-        polish = Polish(self._costs_of, rule.takes, rule.scopes)
+        polish = Polish(self._costs_of, rule.takes, rule.scopes, self._paths)
         polish.improve_best(self.state, self._limits.wanted, self._late)
 
     def _costs_of(self, strategy: Strategy) -> MeshCosts:
@@ -87,7 +90,7 @@ class MeshSearch:
             if degrees in seen or walked.bound_s >= worth_s:
                 continue
             tries -= 1
-            solution = open_mesh(walked.mesh, worth_s, self._late, self._paths).solution
+            solution = self._opened(walked, worth_s).solution
             if solution is not None:
                 self._offer(walked, solution)
                 seen.add(degrees)
@@ -114,7 +117,7 @@ class MeshSearch:
         if self._late():
             self._waiting.append(Unsettled(bound_s, walked))
             return
-        opened = open_mesh(walked.mesh, self.state.best_s, self._late, self._paths)
+        opened = self._opened(walked, self.state.best_s)
         if not np.isfinite(opened.bound_s):
             self.state.out_of_memory += 1
             return
@@ -130,7 +133,17 @@ class MeshSearch:
             self.state.solved += 1
             self.state.put_away(bound_s)
             return
-        self._waiting.append(Unsettled(bound_s, walked))
+        self._waiting.append(Unsettled(bound_s, walked, opened.solution))
+
+    def _opened(self, walked: Walked, cutoff_s: float) -> Opening:
+        """A mesh opened; again only where choices matter that were slower than all that did before."""
+        scopes = Recompute(walked.batch.key.scopes)
+        mesh = strategy_of(walked.batch, walked.row, (), scopes)
+        known = self._openings.get(mesh)
+        if known is None or (known.solution is None and known.bound_s < cutoff_s):
+            known = open_mesh(walked.mesh, cutoff_s, self._late, self._paths)
+            self._openings[mesh] = known
+        return known
 
     def _bounded(self, bound_s: float) -> None:
         self.state.bounded += 1
@@ -143,19 +156,12 @@ class MeshSearch:
             if item.bound_s >= self._cutoff():
                 self._bounded(item.bound_s)
                 continue
-            left = self._deadline - time.monotonic()
-            if left <= 0 or self._late():
+            if self._late():
                 self.state.open += 1
                 self.state.put_away(item.bound_s)
                 continue
-            result = solve_inner(
-                item.walked.mesh,
-                incumbent_s=self.state.best_s,
-                gap=self._limits.gap,
-                max_seconds=left,
-                seed=self._limits.seed,
-                stop=self._limits.stop,
-            )
+            goal = Goal(item.walked.mesh, self._limits.gap, self.state.best_s, item.known, self._paths)
+            result = solve_goal(goal, Effort(self._deadline, self._limits.seed, 1, self._limits.stop))
             if result.solution is not None:
                 self._offer(item.walked, result.solution)
             if result.status is InnerStatus.INFEASIBLE:

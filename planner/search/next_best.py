@@ -11,7 +11,6 @@ from cost_models.rows import model_rows
 from planner.search.bundles import Bundle, BundlePricer, Bundles
 from planner.search.frontier import Frontier, Late
 from planner.search.mesh_search import DEGREES, MORE_PLANS_TRIED, MORE_PLANS_WITHIN, MeshSearch
-from planner.search.opening import open_mesh
 from planner.search.picks import around, first_of_degrees, own_states, plain_kinds, plain_states
 from planner.search.pipe_bounds import Cut, Few
 from planner.search.pool_bounds import PoolBounds
@@ -67,7 +66,7 @@ class NextBest(MeshSearch):
             walked = bundle.members[at]
             if bounds[at] < self._worth_s() and not self._is_known(walked):
                 tries -= 1
-                solution = open_mesh(walked.mesh, self._worth_s(), self._late, self._paths).solution
+                solution = self._opened(walked, self._worth_s()).solution
                 if solution is not None:
                     self._offer(walked, solution)
 

@@ -9,22 +9,27 @@ improves U or yields paths that the relaxation did not know. Deciding is faster 
 need not prove how good a relaxed answer is that the simulator will refute anyway.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from cost_models.chunk import MeshCosts
+from planner.search.path_pool import PathPool
 from planner.search.problem import InnerSolution, pipeline_of, step_of
 
 
 @dataclass(slots=True)
 class Goal:
-    """The best known step, and the target that follows from it; infinite before any is known."""
+    """The best known step, and the target that follows from it; infinite before any is known.
+
+    `best` is a choice of this mesh, `paths` what other meshes have taught.
+    """
 
     mesh: MeshCosts
     gap: float
     incumbent_s: float
     best: InnerSolution | None = None
+    paths: PathPool = field(default_factory=PathPool)
 
     @property
     def known_s(self) -> float:

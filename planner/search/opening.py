@@ -41,14 +41,12 @@ def only_rank(mesh: MeshCosts) -> InnerSolution | None:
     return price_one(mesh, (blocks,), (int(full[np.argmax(fits), 0]),))
 
 
-def open_mesh(
-    mesh: MeshCosts, cutoff_s: float, late: Callable[[], bool], pool: PathPool | None = None
-) -> Opening:
-    """Look at a mesh; choices at `cutoff_s` or above do not matter. `pool` knows paths of meshes before it."""
+def open_mesh(mesh: MeshCosts, cutoff_s: float, late: Callable[[], bool], paths: PathPool) -> Opening:
+    """Look at a mesh; choices at `cutoff_s` or above do not matter. `paths` are those of meshes before it."""
     if not has_partition(mesh):
         return Opening(np.inf, None)
     if not takes_every_cut(mesh.schedule, mesh.vpp, mesh.table.num_blocks):
-        bound_s, best = best_declared(mesh, cutoff_s, late, pool)
+        bound_s, best = best_declared(mesh, cutoff_s, late, paths)
         return Opening(bound_s, best, is_exact=not late())
     if mesh.pp == 1:
         found = only_rank(mesh)
@@ -60,4 +58,4 @@ def open_mesh(
             return Opening(roomy_s, None)
     programs, rest_s = rank_programs(mesh, reach_s)
     bound_s = programs_lower_bound(mesh, programs, rest_s)
-    return Opening(bound_s, greedy_ranks(mesh, programs) if bound_s < cutoff_s else None)
+    return Opening(bound_s, greedy_ranks(mesh, programs, paths) if bound_s < cutoff_s else None)

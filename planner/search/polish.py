@@ -40,10 +40,10 @@ class Polish:
     costs_of: Callable[[Strategy], MeshCosts]
     takes: Callable[[Recompute], bool]
     scopes: tuple[str, ...]
+    paths: PathPool
     priced: dict[Strategy, MeshCosts] = field(
         default_factory=dict
     )  # by strategy without stages and full recompute
-    paths: dict[Strategy, PathPool] = field(default_factory=dict)
 
     def improve_best(self, state: SearchState, wanted: int, late: Callable[[], bool]) -> None:
         """Improve the best plans, and the fastest of each mesh among those that are wanted beside the best."""
@@ -63,7 +63,7 @@ class Polish:
             now = best[0] if best else strategy
             found = self._reach(now)
             for again in self._recomputes(now.recompute):
-                other = self._again(replace(now, recompute=again), now, np.inf if found is None else found[1])
+                other = self._again(replace(now, recompute=again), np.inf if found is None else found[1])
                 found = other if other is not None else found
             if found is None or (best is not None and found[1] >= best[1]):
                 break
@@ -76,35 +76,24 @@ class Polish:
         mesh, starts = self._mesh(strategy), [strategy.stages]
         if mesh.lone_ends:
             starts += _with_empty_ends(strategy.stages)
-        found = improve(mesh, np.asarray(starts), rule, max_moves=MOST_MOVES, lone_ends=mesh.lone_ends)
+        found = improve(mesh, np.asarray(starts), rule, self.paths, MOST_MOVES, lone_ends=mesh.lone_ends)
         if found is None:
             return None
         full = strategy.recompute.full
         again = replace(strategy.recompute, full=found.full_layers if isinstance(full, tuple) else full)
         return replace(strategy, stages=found.stages, recompute=again), found.step_s
 
-    def _again(self, strategy: Strategy, now: Strategy, reach_s: float) -> Reached | None:
-        """The strategy and its step if it fits and is below `reach_s`; `now` is the one that it was made from.
-
-        Its step is at least the longest path of the one it was made from.
-        """
+    def _again(self, strategy: Strategy, reach_s: float) -> Reached | None:
+        """The strategy and its step if it fits and is below `reach_s`, as far as the paths so far do not tell."""
         mesh, stages = self._mesh(strategy), np.asarray([strategy.stages])
         full = _rule(strategy.recompute)(stages)
         chunks = chunks_of(mesh, stages, full)
-        if steps_of(mesh, self._path_of(now).bounds(mesh, chunks))[0] >= reach_s:
+        if steps_of(mesh, self.paths.bounds(mesh, chunks))[0] >= reach_s:
             return None
         if (excess_bytes(mesh, chunks) > 0.0).any():
             return None
         step_s = price_one(mesh, strategy.stages, tuple(full[0].tolist())).step_s
         return (strategy, step_s) if step_s < reach_s else None
-
-    def _path_of(self, strategy: Strategy) -> PathPool:
-        """The longest path of a strategy."""
-        if strategy not in self.paths:
-            mesh, stages = self._mesh(strategy), np.asarray([strategy.stages])
-            self.paths[strategy] = PathPool()
-            self.paths[strategy].learn(mesh, chunks_of(mesh, stages, _rule(strategy.recompute)(stages)), 0)
-        return self.paths[strategy]
 
     def _mesh(self, strategy: Strategy) -> MeshCosts:
         """Costs of a strategy's mesh, priced once."""

@@ -96,14 +96,16 @@ class _Program:
         reached[0] = -np.inf
         for rank in range(pp):
             grown = np.full(reached.shape, np.inf)
+            behind = pp - 1 - rank  # ranks that hold at least a block each, at most `width`
             for size, one in enumerate(segments, 1):
-                path_s = one.path(self, rank, pp, schedule)
-                np.maximum(path_s, reached[:-size], out=path_s)
-                np.minimum(grown[size:], path_s, out=grown[size:])
+                first = max(rank, blocks - width * behind - size)
+                stop = min(rank * width, blocks - behind - size) + 1
+                if first < stop:
+                    path_s = one.of_starts(first, stop).path(self, rank, pp, schedule)
+                    np.maximum(path_s, reached[first:stop], out=path_s)
+                    ends = grown[first + size : stop + size]
+                    np.minimum(ends, path_s, out=ends)
             reached = grown
-            reached[0] = np.inf
-            if rank < pp - 1:
-                reached[-1] = np.inf  # the last block is on the last rank
         last: Array = reached[-1]
         if width == widest:
             return last
@@ -138,6 +140,10 @@ class _Segments:
         own = program.micro * both + program.tail_s[end] - program.tail_s[begin]
         shorter = np.minimum(forward, backward)
         return cls(program.forward_s[begin], program.backward_s[begin], both, shorter, behind, exposed, own)
+
+    def of_starts(self, first: int, stop: int) -> "_Segments":
+        """Those that start at some blocks."""
+        return _Segments(*(getattr(self, name)[first:stop] for name in self.__dataclass_fields__))
 
     def path(self, program: _Program, rank: int, pp: int, schedule: ScheduleName) -> Array:
         """Paths through every segment on a rank."""

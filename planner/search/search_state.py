@@ -129,7 +129,8 @@ class SearchState:
 
 @dataclass(frozen=True, slots=True)
 class Unsettled:
-    """A mesh whose inner problem is not settled, with its sharpened bound."""
+    """A mesh whose inner problem is not settled, with its sharpened bound and what was found inside."""
 
     bound_s: float
     walked: Walked
+    known: InnerSolution | None = None

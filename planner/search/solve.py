@@ -50,9 +50,12 @@ def solve_inner(
     `incumbent_s` is the best step known from other meshes (infinite without one); `gap` is relative. The solver has one
     worker, so that the answer depends on the arguments only, as long as the time suffices and nobody says `stop`.
     """
+    return solve_goal(Goal(mesh, gap, incumbent_s), Effort(monotonic() + max_seconds, seed, 1, stop))
+
+
+def solve_goal(goal: Goal, effort: Effort) -> InnerResult:
+    """The same for a mesh of which a choice may be known."""
     start = monotonic()
-    goal = Goal(mesh, gap, incumbent_s)
-    effort = Effort(start + max_seconds, seed, 1, stop)
     closed = _close(goal, effort)
     bound_s = min((part.bound_s for part in closed), default=np.inf)
     bound_s = min(bound_s, np.inf if goal.best is None else goal.best.step_s)
@@ -90,7 +93,7 @@ def _close_declared(goal: Goal) -> list[Closed]:
     """A split backward, a very deep model: declared cuts are priced under one K, of the others a bound is known."""
     bound_s = inner_lower_bound(goal.mesh)
     if bound_s < goal.target_s:
-        goal.offer(best_declared(goal.mesh, goal.target_s)[1])
+        goal.offer(best_declared(goal.mesh, goal.target_s, pool=goal.paths)[1])
     return [Closed(bound_s, is_proved=np.isinf(bound_s) or bound_s >= goal.target_s)]
 
 
@@ -98,7 +101,8 @@ def _close_ranks(goal: Goal, effort: Effort) -> list[Closed]:
     """One chunk per rank: rank programs of every K that matters, then the cuts or the segment model of those left."""
     reach_s = goal.pipeline_target_s
     programs, rest_s = rank_programs(goal.mesh, reach_s if np.isfinite(reach_s) else None)
-    goal.offer(greedy_ranks(goal.mesh, programs))
+    if goal.best is None:
+        goal.offer(greedy_ranks(goal.mesh, programs, goal.paths))
     reach_s = goal.pipeline_target_s
     if rest_s < reach_s or any(program.outside_s < reach_s for _, program in programs):
         # What was left out, larger K and longer segments, is only known to be worse than the bound, not the target.
@@ -116,7 +120,7 @@ def _close_few(goal: Goal, program: RankProgram, full: int | None) -> Closed | N
     """Price every cut below the target; None where they are too many. All other cuts reach the target."""
     target_s = goal.target_s
     rule = full_rule(goal.mesh, full, program.table)
-    is_few, best = best_of_few(goal.mesh, program, rule, goal.pipeline_target_s)
+    is_few, best = best_of_few(goal.mesh, program, rule, goal.pipeline_target_s, goal.paths)
     if not is_few:
         return None
     goal.offer(best)
@@ -134,7 +138,7 @@ def _close_chunks(goal: Goal, effort: Effort) -> list[Closed]:
     from planner.search.decide_boundaries import BoundarySearch
 
     mesh = goal.mesh
-    goal.offer(greedy(mesh))
+    goal.offer(greedy(mesh, goal.paths))
     search = BoundarySearch(goal, effort)
     if not mesh.uniform_full:
         return [_at_least(search.decide(None, _near(goal, None)), goal.step_of_bound(chunk_bound(mesh, 0)))]

@@ -161,7 +161,7 @@ class SpaceSearch(NextBest):
             if self._late() or bundle.bound_s >= self.state.best_s * below:
                 return
             walked = self._likeliest(bundle)
-            solution = open_mesh(walked.mesh, self.state.best_s, self._late, self._paths).solution
+            solution = self._opened(walked, self.state.best_s).solution
             if solution is not None:
                 self._offer(walked, solution)
 
@@ -250,7 +250,7 @@ class SpaceSearch(NextBest):
             if self._late():
                 return
             walked = bundle.members[0]
-            solution = open_mesh(walked.mesh, near_s, self._late, self._paths).solution
+            solution = self._opened(walked, near_s).solution
             if solution is not None:
                 self._offer(walked, solution)
 

@@ -11,13 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_models.chunk import Array
-from cost_models.mesh import Bool, Int
+from cost_models.mesh import Bool, Int, MeshBatch
 from cost_models.mesh_costs import memory_limits
 from cost_models.pricing import Pricer
 from cost_models.row_work import RowWork
 from cost_models.states import RowStates, joined_states
 from planner.families import Families
 from planner.search.mesh_bounds import CHUNK
+
+STATE_AXES = ("tp", "cp", "pp", "ep", "etp", "dp")
+"""Degrees that parameter states see, beside their own (ZeRO, replicas, offload)."""
 
 
 def fewest_replicas(families: Families, states: list[int]) -> list[list[int]]:
@@ -26,6 +29,16 @@ def fewest_replicas(families: Families, states: list[int]) -> list[list[int]]:
     fewest = {one.zero: min(t.replicate for t in told if t.zero == one.zero) for one in told}
     first = [i for i, one in enumerate(told) if one.replicate == fewest[one.zero]]
     return [first, [i for i in range(len(states)) if i not in first]]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What states are priced with: layers of each row of the model, and the point of each row of the families."""
+
+    pricer: Pricer
+    families: Families
+    counts: Array
+    points: Int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +65,35 @@ class RowBytes:
         return RowBytes(*(getattr(self, name)[index] for name in self.__dataclass_fields__))
 
 
+def state_points(pricer: Pricer, rows: MeshBatch) -> Int:
+    """Of every row the number of the point that its states see: degrees, and how many micro-batches there are.
+
+    Engines but those of `states_by_micro_batches` ask only whether there are several.
+    """
+    micro = rows.micro_batches(pricer.job.global_batch)
+    told = micro if pricer.engine.states_by_micro_batches else np.minimum(micro, 2)
+    columns = np.stack([*(getattr(rows, name) for name in STATE_AXES), told])
+    _, point = np.unique(columns, axis=1, return_inverse=True)
+    numbers: Int = point.reshape(-1)
+    return numbers
+
+
 @dataclass(frozen=True, slots=True)
 class StateBlock:
-    """Priced pairs of row and state; `place` says which of them every asked state is."""
+    """Priced pairs of point and state; `place` says which of them every asked state is."""
 
     states: RowStates
     place: Int
     static_bytes: Array  # (pairs,) of all ranks together
-    room_bytes: Array  # (pairs,) the limit less what lies beside the layers
+    room_bytes: Array  # (asked,) the limit less what lies beside the layers
 
     @classmethod
     def of(
-        cls, parts: tuple[Pricer, Families, Array], kind: int, row: Int, state: Int, late: Callable[[], bool]
+        cls, parts: "Parts", kind: int, row: Int, state: Int, late: Callable[[], bool]
     ) -> "StateBlock | None":
-        """Price the distinct pairs of rows and states of one offload; None where that took too long."""
-        pricer, families, counts = parts
-        code = row * len(families.options.states) + state
+        """Price the distinct pairs of points and states of one offload; None where that took too long."""
+        pricer, families = parts.pricer, parts.families
+        code = parts.points[row] * len(families.options.states) + state
         _, first, place = np.unique(code, return_index=True, return_inverse=True)
         priced, rooms = [], []
         for start in range(0, first.size, CHUNK):
@@ -76,10 +102,13 @@ class StateBlock:
             some = first[start : start + CHUNK]
             meshes = families.batch(kind, row[some], state[some], np.zeros_like(some))
             priced.append(pricer.row_states(meshes))
+        for start in range(0, row.size, CHUNK):
+            some = slice(start, start + CHUNK)
+            meshes = families.batch(kind, row[some], state[some], np.zeros_like(row[some]))
             limit, beside = memory_limits(pricer, meshes)
-            rooms.append(np.broadcast_to(limit - beside, some.shape))
+            rooms.append(np.broadcast_to(limit - beside, meshes.mbs.shape))
         states = joined_states(priced)
-        static = counts @ states.static_parts_bytes.sum(0)
+        static = parts.counts @ states.static_parts_bytes.sum(0)
         return cls(states, place.reshape(-1), static, np.concatenate(rooms))
 
     def short(self, least: RowBytes, asked: Int, pp: Array) -> Bool:
@@ -87,7 +116,8 @@ class StateBlock:
         pair = self.place[asked]
         head = np.maximum(least.head_transient, least.transient - least.head_saved)
         needed = (self.static_bytes[pair] + least.saved + head - least.transient) / pp + least.transient
-        short: Bool = needed > self.room_bytes[pair] + np.abs(self.room_bytes[pair]) * 1e-12
+        room = self.room_bytes[asked]
+        short: Bool = needed > room + np.abs(room) * 1e-12
         return short
 
     def take(self, asked: Int) -> RowStates:

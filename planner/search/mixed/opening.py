@@ -23,6 +23,7 @@ from planner.search.mixed.rank_program import (
 )
 from planner.search.mixed.shares import best_shared
 from planner.search.opening import Opening
+from planner.search.path_pool import PathPool
 from planner.search.problem import InnerSolution, has_partition, most_full, pipeline_of, step_of
 
 MOVES = 12
@@ -31,14 +32,17 @@ MOVES = 12
 Late = Callable[[], bool]
 
 
-def open_mixed(mesh: MixedCosts, best_s: float, gap: float, late: Late) -> Opening:
-    """Look at a mesh; choices that do not beat `best_s` by more than the gap do not matter."""
+def open_mixed(mesh: MixedCosts, best_s: float, gap: float, late: Late, paths: PathPool) -> Opening:
+    """Look at a mesh; choices that do not beat `best_s` by more than the gap do not matter.
+
+    `paths` are those of meshes before it.
+    """
     if not has_partition(mesh):
         return Opening(np.inf, None)
     if mesh.vpp > 1:
         bound_s, best = best_shared(mesh, best_s * (1.0 - gap), late)
         return Opening(bound_s, best, is_exact=not late())
-    return _RankSearch(mesh, best_s, gap).run(late)
+    return _RankSearch(mesh, best_s, gap, paths).run(late)
 
 
 @dataclass(slots=True)
@@ -48,6 +52,7 @@ class _RankSearch:
     mesh: MixedCosts
     best_s: float
     gap: float
+    paths: PathPool
     found: InnerSolution | None = None
     bound_s: float = np.inf
     is_exact: bool = True
@@ -105,7 +110,7 @@ class _RankSearch:
             return
         rule = _rule(program.tables, full)
         cut = best_cut(program.through_s, program.tables.band, self.mesh.pp)
-        self._offer(improve(self.mesh, np.array([cut]), rule, MOVES))
+        self._offer(improve(self.mesh, np.array([cut]), rule, self.paths, MOVES))
         target_s = self._target()
         if not np.isfinite(target_s):
             self.is_exact = False
@@ -118,7 +123,7 @@ class _RankSearch:
         if program.bound_s >= target_s:
             self.bound_s = min(self.bound_s, program.bound_s)
             return
-        settled, best = best_of_few(self.mesh, program, rule, target_s)  # type: ignore[arg-type]
+        settled, best = best_of_few(self.mesh, program, rule, target_s, self.paths)  # type: ignore[arg-type]
         self._offer(best)
         self.is_exact &= settled
         self.bound_s = min(self.bound_s, target_s if settled else program.bound_s)

@@ -25,6 +25,7 @@ from planner.search.mixed.placements import Placement
 from planner.search.mixed.pool_sums import block_counts, pool_sums
 from planner.search.mixed.space import ON_POOLS, add_values, facts_of, on_pools, placements_asked
 from planner.search.opening import Opening
+from planner.search.path_pool import PathPool
 from planner.search.polish import Polish
 from planner.search.problem import InnerSolution
 from planner.search.search_state import Found, RecomputeRule, SearchLimits, SearchState
@@ -83,7 +84,7 @@ class MixedSearch:
         self._pools, self._restrictions, self._recompute = pools, restrictions, recompute
         self._limits, self._progress = limits, on_progress
         self._deadline = time.monotonic() + limits.max_seconds
-        self._total = 0
+        self._total, self._paths = 0, PathPool()
         self._illegal: dict[str, int] = {}
         self._space: dict[str, object] = {}
         self.state = SearchState(within_s=limits.within_s)
@@ -237,7 +238,7 @@ class MixedSearch:
         """What the exact choice inside one mesh says; a better plan is kept."""
         assert isinstance(costs, MixedCosts)  # keys of several pools are priced so
         mesh = self._as_searched(costs, meshes.key.scopes)
-        opened = open_mixed(mesh, self.state.best_s, self._limits.gap, self._late)
+        opened = open_mixed(mesh, self.state.best_s, self._limits.gap, self._late, self._paths)
         if opened.solution is not None:
             self._offer(meshes, row, mesh, opened.solution)
         return opened
@@ -245,7 +246,7 @@ class MixedSearch:
     def _polish(self) -> None:
         """Improve the best plans by small steps, as the searches of one pool have done with theirs."""
         rule = self._recompute
-        Polish(self._costs_of, rule.takes, rule.scopes).improve_best(
+        Polish(self._costs_of, rule.takes, rule.scopes, self._paths).improve_best(
             self.state, self._limits.wanted, self._late
         )
 

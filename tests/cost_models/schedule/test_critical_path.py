@@ -1,9 +1,11 @@
 """The critical path is the step for its own durations and a lower bound for all others."""
 
+from dataclasses import fields, replace
+
 import numpy as np
 import pytest
 
-from cost_models.schedule import PipelineDurations, ScheduleName, critical_path, simulate
+from cost_models.schedule import ManyPaths, PipelineDurations, ScheduleName, critical_path, simulate
 
 GPIPE, ONE_F_ONE_B, INTERLEAVED = ScheduleName.GPIPE, ScheduleName.ONE_F_ONE_B, ScheduleName.INTERLEAVED
 
@@ -77,3 +79,20 @@ def test_a_tail_moves_the_end_of_the_path_to_its_rank():
     path = critical_path(ONE_F_ONE_B, 2, 1, 1, PipelineDurations(ones, ones), tail_s=np.array([0.0, 2.0]))
     assert path.end_rank == 1
     assert path.lower_bound_s(PipelineDurations(ones, ones)) == 3.0
+
+
+@pytest.mark.parametrize(("schedule", "p", "v", "m"), [*POINTS[:9], (ScheduleName.DUALPIPE_V, 4, 2, 8)])
+@pytest.mark.parametrize("has_links", [False, True])
+def test_many_paths_at_once_are_as_long_as_one_by_one(schedule, p, v, m, has_links):
+    rng = np.random.default_rng(m)
+    others = _random(rng, (p, v, 20))
+    more = {name: rng.random((p, v, 20)) for name in ("input_gradient_s", "weight_gradient_s")}
+    more |= {"link_s": rng.random((p, 20))} if has_links else {}
+    others = replace(others, **more)
+    paths = []
+    for column in range(6):
+        one = {f.name: getattr(others, f.name) for f in fields(others)}
+        one = {name: x[..., column] if isinstance(x, np.ndarray) else x for name, x in one.items()}
+        paths.append(critical_path(schedule, p, v, m, PipelineDurations(**one)))
+    together_s = ManyPaths.of(paths).lower_bounds_s(others)
+    assert together_s == pytest.approx(np.stack([path.lower_bound_s(others) for path in paths]), rel=1e-12)

@@ -18,6 +18,7 @@ from planner.search import (
     solve_exhaustively,
     solve_inner,
 )
+from planner.search.path_pool import PathPool
 from tests.planner.search.builders import Shape, large_mesh, random_mesh
 
 GAP = 1e-6
@@ -71,7 +72,7 @@ def test_bound_is_at_most_the_optimum_and_infinite_only_if_nothing_fits():
 
 def test_greedy_fits_and_is_never_better_than_the_optimum(solved):
     for mesh, best in solved:
-        found = greedy(mesh)
+        found = greedy(mesh, PathPool())
         if found is None:
             continue
         assert best is not None
@@ -120,7 +121,7 @@ def test_no_neighbour_of_a_large_solution_is_better():
 
 def test_an_incumbent_that_cannot_be_beaten_cuts_the_mesh():
     mesh = large_mesh(Shape(ScheduleName.ONE_F_ONE_B, 16, 1, 480, 61), dense_first=3)
-    incumbent_s = 0.9 * greedy(mesh).step_s
+    incumbent_s = 0.9 * greedy(mesh, PathPool()).step_s
     result = solve(mesh, 1e-3, incumbent_s=incumbent_s)
     assert result.status is InnerStatus.CUT
     assert result.lower_bound_s >= (1 - 1e-3) * incumbent_s

@@ -12,6 +12,7 @@ from cost_models.step import step_costs
 from planner.search import solve_exhaustively
 from planner.search.mixed.opening import open_mixed
 from planner.search.mixed.rank_program import narrowed, solve_mixed_program
+from planner.search.path_pool import PathPool
 from planner.search.problem import pipeline_of, price_many, step_of
 from tests.planner.search.builders import random_mesh
 from tests.planner.search.mixed.test_brute_force import declared
@@ -69,7 +70,7 @@ def test_one_chunk_a_rank_equals_brute_force():
     for seed in range(SEEDS):
         mesh = random_mixed(seed, chunked=False)
         best = solve_exhaustively(mesh)
-        opened = open_mixed(mesh, np.inf, GAP, lambda: False)
+        opened = open_mixed(mesh, np.inf, GAP, lambda: False, PathPool())
         if best is None:
             assert opened.solution is None, seed
             continue
@@ -94,7 +95,7 @@ def test_a_step_to_beat_leaves_true_bounds():
         if best is None:
             continue
         for share in (0.9, 1.05):
-            opened = open_mixed(mesh, share * best.step_s, 1e-3, lambda: False)
+            opened = open_mixed(mesh, share * best.step_s, 1e-3, lambda: False, PathPool())
             found = [] if opened.solution is None else [opened.solution.step_s]
             assert min([opened.bound_s, *found]) <= max(best.step_s, share * best.step_s) * (1 + 1e-9), seed
             assert opened.bound_s <= best.step_s * (1 + 1e-9) or opened.bound_s >= share * best.step_s * (
@@ -129,7 +130,7 @@ def test_several_chunks_a_rank_equal_all_declared_cuts():
             for pool in range(max(mesh.pool_of_rank) + 1)
         ]
         cuts = np.asarray(sorted(set(declared(mesh.table.num_blocks, stages)))).reshape(-1, count)
-        opened = open_mixed(mesh, np.inf, GAP, lambda: False)
+        opened = open_mixed(mesh, np.inf, GAP, lambda: False, PathPool())
         steps = []
         for number in range(int(cuts.max(initial=0)) + 1):
             prices = price_many(mesh, cuts, np.minimum(number, cuts))
