@@ -194,7 +194,7 @@ class Engine(ABC):
 
     shards_by_unit: ClassVar[bool] = False
     """Whether layers are gathered and reduced one by one as `unit_instants` says, instead of by `gathered_units`."""
-    stops_early: ClassVar[bool] = False
+    stops_early: bool = False
     """Whether a full recompute ends with the last saved tensor of a layer (checkpoints without re-entrance)."""
     contiguous_states: ClassVar[bool] = False
     """Whether weights and gradients lie in a few buffers made once, which leave the allocator nothing to fragment."""

@@ -38,7 +38,7 @@ class DeepSpeed(TorchFamily):
 
     name = "deepspeed"
     versions = ("0.4", "0.14", "0.19")
-    stops_early: ClassVar[bool] = False  # its checkpoints re-enter
+    stops_early: bool = False  # its checkpoints re-enter
     options_type: ClassVar[type[EngineOptions]] = DeepSpeedOptions
     can_step_early: ClassVar[bool] = False
     batch_source = (

@@ -41,6 +41,12 @@ class Fsdp1(TorchFamily):
     default_zero = 3
     eager_loss = True
 
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self.stops_early = (
+            self.version != "2.0"
+        )  # torch/utils/checkpoint.py, set_checkpoint_early_stop, since 2.1
+
     @property
     def flat(self) -> Fsdp1Options:
         """The typed options."""
@@ -76,8 +82,18 @@ class Fsdp1(TorchFamily):
         return replace(plan, micro_reduce=0.0, reduce_scatter=plan.micro_reduce)
 
     def flat_copy_bytes(self, group: ParameterGroup, plan: SyncPlan, meshes: MeshBatch) -> Num:
-        """None: the flat parameter is the message, the module's parameters are views of it."""
-        return 0.0
+        """Parameters are views of the flat one; their gradients are concatenated into its own (the backward of
+        torch.split), which is cast where the reduction has another dtype. The shard is cast before every gather; what
+        was reduced is cast and added to the gradient's shard (torch/distributed/fsdp/_runtime_utils.py)."""
+        compute, stored, ways = self._gathered_bytes(), self._parameter_bytes(), self.ways(group, meshes)
+        gathers = (np.asarray(plan.forward_gather) > 0.0) + 1.0 * (np.asarray(plan.backward_gather) > 0.0)
+        moved: Num = gathers * (compute + stored if compute != stored else 0.0) / ways
+        if group.frozen:
+            return moved
+        reduce = np.asarray(plan.micro_reduce)
+        wide = np.where((reduce > 0.0) & (reduce != compute), compute + reduce, 0.0)
+        added = np.where(reduce > 0.0, reduce + 4.0 * stored, 0.0) / ways
+        return moved + 2.0 * compute + wide + added
 
     def instants(self, rows: RowInstants, meshes: MeshBatch) -> RowInstants:
         """Gathered units in flight, the running unit's gradient, and the root's unit.

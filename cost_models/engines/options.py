@@ -124,6 +124,9 @@ class TorchOptions(EngineOptions):
     """False: an eager loss runs in the compute dtype, as in torchtune and in models that do not upcast their logits."""
     shifted_logits: bool = False
     """The transformers library before 4.50 shifts fp32 logits against their labels: one more copy of them."""
+    logit_metrics: Annotated[int, Field(ge=0, le=16)] = 0
+    """Cross entropies that a trainer makes again in fp32 of every micro-batch's logits, for its log (Composer:
+    LanguageCrossEntropy and LanguagePerplexity)."""
     grouped_experts: bool = False
     """The library's experts as one grouped product (experts_implementation="grouped_mm") instead of a loop."""
     compile: bool = False

@@ -30,7 +30,7 @@ class TorchFamily(Engine):
     options_type: ClassVar[type[EngineOptions]] = TorchOptions
     eager_loss: ClassVar[bool] = False
     """Whether an unfused loss runs out of place, as torch.nn.functional.cross_entropy over fp32 logits does."""
-    stops_early: ClassVar[bool] = True
+    stops_early: bool = True
     can_step_early: ClassVar[bool] = True
     """Whether the optimizer can run inside the backward pass."""
     runs_experts_again: ClassVar[bool] = False
@@ -88,6 +88,7 @@ class TorchFamily(Engine):
             compiled_loss=options.compile,
             channels_first=not options.channels_last,
             shifted_logits=options.shifted_logits,
+            logit_metrics=options.logit_metrics,
             logits_fp32=options.logits_fp32,
             eager_loss=(self.eager_loss or options.modules in PLAIN) and not options.fused_cross_entropy,
             sp_saves_shard=False,

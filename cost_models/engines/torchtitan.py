@@ -44,7 +44,7 @@ class Torchtitan(TorchFamily):
         "torchtitan/trainer.py: the global batch is a multiple of local batch size x data-parallel degree"
     )
     versions = ("0.1", "0.2", "0.3")
-    stops_early: ClassVar[bool] = False  # activation_checkpoint.early_stop is off by default
+    stops_early: bool = False  # activation_checkpoint.early_stop is off by default
     options_type: ClassVar[type[EngineOptions]] = TorchtitanOptions
     default_zero = 3
     shards_by_unit = True

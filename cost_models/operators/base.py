@@ -144,6 +144,7 @@ class Style:
     reference_logits: int = (
         0  # a frozen model's logits in the loss: 1 while it is made, 2 kept until backward
     )
+    logit_metrics: int = 0  # cross entropies that are made again, in fp32, of every micro-batch's logits
     shifted_logits: bool = False  # an eager loss shifts the logits: one more fp32 copy of them
     channels_first: bool = False  # images in 16 bits lie channels first, which tensor cores do not take
     compiled_loss: bool = (

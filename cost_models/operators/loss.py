@@ -141,10 +141,16 @@ class CrossEntropy(Operator):
         one_pass = style.fused_cross_entropy or style.compiled_loss
         passes = 1.0 if one_pass else 3.0
         each = (2.0 * style.compute_bytes if one_pass else 8.0) * passes
-        return (
+        found = [
             Kernel(Phase.FORWARD, KernelKind.MEMORY, 0.0, entries * each, count=passes, fp32=True),
             Kernel(Phase.INPUT_GRADIENT, KernelKind.MEMORY, 0.0, entries * each, count=passes, fp32=True),
-        )
+        ]
+        if style.logit_metrics:  # logits are cast, their log-softmax is made out of place
+            cast = style.compute_bytes + 4.0 if style.upcasts else 0.0
+            moved = entries * style.logit_metrics * (cast + 8.0)
+            count = 2.0 * style.logit_metrics
+            found.append(Kernel(Phase.INPUT_GRADIENT, KernelKind.MEMORY, 0.0, moved, count=count, fp32=True))
+        return tuple(found)
 
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
         """The softmax: fp32, or the logits' own storage when fused; none of it when chunked."""

@@ -7,8 +7,10 @@ import numpy as np
 from cost_models.operators.base import (
     DtypeRole,
     Kernel,
+    KernelKind,
     Operator,
     ParameterGroup,
+    Phase,
     Shard,
     Split,
     Style,
@@ -62,10 +64,27 @@ class Norm(Operator):
         return self._groups(at) * self.width
 
     def kernels(self, at: Shard, style: Style) -> tuple[Kernel, ...]:
-        """Reads and writes once fused; about three passes in fp32 otherwise."""
-        moved = self.elements_in(at) * style.compute_bytes
-        passes = 1.0 if style.fused_norm else 3.0
-        return memory_kernels(2.0 * moved * passes, 3.0 * moved * passes)
+        """One pass where fused, as LayerNorm always is; a written-out RMSNorm is a chain of kernels in fp32.
+
+        Bytes an element of c bytes: forward the cast (c + 4), square (8), mean (4), scale (8), cast back (4 + c) and
+        weight (2 c); backward the gradients of the weight and its input (6 c), cast (c + 4), the gradients of the
+        scaled (8), of the scale (16) and of the square (16), their sum (12) and the cast back (4 + c).
+        """
+        elements, each = self.elements_in(at), style.compute_bytes
+        if style.fused_norm or self.kind == "layer":
+            return memory_kernels(2.0 * elements * each, 3.0 * elements * each)
+        cast = each + 4.0 if style.upcasts else 0.0
+        forward = Kernel(
+            Phase.FORWARD, KernelKind.MEMORY, 0.0, elements * (20.0 + 2.0 * (cast + each)), count=6.0
+        )
+        backward = Kernel(
+            Phase.INPUT_GRADIENT,
+            KernelKind.MEMORY,
+            0.0,
+            elements * (52.0 + 2.0 * cast + 6.0 * each),
+            count=12.0,
+        )
+        return forward, backward
 
     def saved(self, at: Shard, style: Style) -> tuple[Tensor, ...]:
         """Its input and fp32 statistics; unfused RMSNorm keeps an fp32 copy and the normalised tensor instead.

@@ -44,6 +44,13 @@ MISALIGNED_BATCH_SHARE: Final = 0.08
 """[Empirical] the same for batched products, whose operands start between words: heads 150 wide made each FLOP of
 the 80-layer models of BigScience's 176B prequel (profiles/published, bloom) 1.26 times as slow as heads of 144."""
 
+SPLITS: Final = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0)
+"""Parts in which libraries divide a long reduction k so that few output tiles fill the device (split-K: NVIDIA CUTLASS,
+"Efficient GEMM in CUDA", parallelized reductions), as weight gradients of narrow layers have them."""
+
+PARTIAL_BYTES: Final = 4.0
+"""An element of a part's sum, which is written in fp32 and read again."""
+
 CONVOLUTION_TILE: Final = 64.0
 """Output tile at which small channels are padded: cuDNN has implicit-GEMM kernels down to 64 wide, and splits the long
 reduction of weight gradients over idle units."""
@@ -218,26 +225,50 @@ def _compute_seconds(
         head_fill = np.minimum(1.0, head * (1.0 + half / FULL_HEAD_SIZE) / (head + half))
         reached = min(1.0, curve.max_efficiency * scale.attention) * head_fill
         return flops * (keys + curve.half_keys) / (keys * reached * peak)
-    gemm = efficiency.curve(used)
+    return _product_seconds(table, group, device, efficiency, used)
+
+
+def _product_seconds(
+    table: KernelTable, group: RowGroup, device: DeviceSpec, efficiency: Efficiency, used: str
+) -> Array:
+    """Seconds of matrix products and convolutions of one group; plain products split k where that is faster."""
+    rows, kind, scale = group.rows, group.kind, efficiency.scale
+    gemm, flops, units = efficiency.curve(used), table.flops[rows], device.compute_units.value
+    m, n, k = table.m[rows], table.n[rows], table.k[rows]
     if kind is KernelKind.CONVOLUTION:
         gemm = replace(gemm, tile_m=CONVOLUTION_TILE, tile_n=CONVOLUTION_TILE, wave_strength=0.0)
-    factor = {
-        KernelKind.GROUPED_GEMM: efficiency.grouped_gemm * scale.grouped,
-        KernelKind.CONVOLUTION: efficiency.convolution,
-    }
-    batch = np.maximum(table.count[rows], SMALLEST) if kind in _BATCHED else 1.0
-    units = device.compute_units.value
-    reached = gemm_efficiency(table.m[rows], table.n[rows], table.k[rows], gemm, units, batch)
-    fitted = scale.narrow if used in NARROW_BYTES else scale.matmul
-    if kind is KernelKind.CONVOLUTION:
-        fitted = scale.matmul if used == FP32 else scale.convolution
+        fitted = (scale.matmul if used == FP32 else scale.convolution) * efficiency.convolution
         flops = flops * (MINIMAL_SHARE if group.minimal and used == FP32 else 1.0)
-    share = reached * (factor.get(kind, 1.0) * fitted * efficiency.sustained)
-    if kind is KernelKind.GEMM:
-        odd = (table.n[rows] % ALIGNED_ELEMENTS != 0.0) | (table.k[rows] % ALIGNED_ELEMENTS != 0.0)
-        slow = np.where(batch > 1.0, MISALIGNED_BATCH_SHARE, MISALIGNED_SHARE)
-        share = np.where(odd, slow * share, share)
-    return flops / (peak * np.minimum(1.0, share))
+        return flops / (
+            _peak(device, used) * _share(gemm_efficiency(m, n, k, gemm, units), fitted, efficiency)
+        )
+    batch = np.maximum(table.count[rows], SMALLEST)
+    fitted = scale.narrow if used in NARROW_BYTES else scale.matmul
+    if kind is KernelKind.GROUPED_GEMM:
+        fitted = fitted * efficiency.grouped_gemm * scale.grouped
+        return flops / (
+            _peak(device, used) * _share(gemm_efficiency(m, n, k, gemm, units, batch), fitted, efficiency)
+        )
+    odd = (n % ALIGNED_ELEMENTS != 0.0) | (k % ALIGNED_ELEMENTS != 0.0)
+    slow = np.where(odd, np.where(batch > 1.0, MISALIGNED_BATCH_SHARE, MISALIGNED_SHARE), 1.0)
+    summed_s = 2.0 * PARTIAL_BYTES * m * n * batch / memory_rate(device, efficiency)
+    found = np.full_like(flops, np.inf)
+    for ways in SPLITS:
+        reached = gemm_efficiency(m, n, k / ways, gemm, units, batch * ways)
+        busy = flops / (_peak(device, used) * _share(slow * reached, fitted, efficiency))
+        found = np.minimum(found, busy + (ways * summed_s if ways > 1.0 else 0.0))
+    return found
+
+
+def _share(reached: Array, fitted: float, efficiency: Efficiency) -> Array:
+    """Share of the peak that is left of a curve in a step, at most all of it."""
+    share: Array = np.minimum(1.0, reached * (fitted * efficiency.sustained))
+    return share
+
+
+def memory_rate(device: DeviceSpec, efficiency: Efficiency) -> float:
+    """Bytes/s of kernels that only move bytes."""
+    return device.memory_bytes_per_s.value * min(1.0, efficiency.memory * efficiency.scale.memory)
 
 
 def _peak(device: DeviceSpec, precision: str) -> float:

@@ -91,6 +91,10 @@ parameters round after the step."""
 _FOUNDRY: Final[Options] = {**_FLASH2, "engine.compile": True, "engine.fused_cross_entropy": True}
 """llm-foundry 2023: FlashAttention 1 and 2 with their fused cross entropy, low-precision norms."""
 
+_COMPOSER: Final[Options] = {**_FOUNDRY, "engine.grad_dtype": "bf16", "engine.logit_metrics": 2}
+"""Composer of 2023 reduces gradients in the dtype of its gathered parameters, in mode DEFAULT too until October
+(composer/trainer/mosaic_fsdp.py, get_mixed_precision), and computes two cross entropies for its log."""
+
 _MEGATRON_DEEPSPEED: Final[Options] = {"engine.modules": "megatron", "engine.attention": "unfused"}
 """Megatron-DeepSpeed of 2022: Megatron-LM's kernels before FlashAttention, DeepSpeed's states and pipeline."""
 
@@ -133,7 +137,7 @@ FRAMEWORKS: Final[tuple[tuple[str, Framework], ...]] = (
     ("KempnerForge", Framework("torchtitan", nearest="as torchtitan")),
     ("HF Trainer + DeepSpeed", Framework("deepspeed", _TRAINER, zero=3)),
     ("fms-fsdp", Framework("fsdp1", {**_FLASH2, "engine.compile": True, "engine.grad_dtype": "bf16"})),
-    ("llm-foundry", Framework("fsdp1", _FOUNDRY)),
+    ("llm-foundry", Framework("fsdp1", _COMPOSER)),
     (
         "InternEvo",
         Framework("megatron", _INTERNEVO, "InternEvo with ZeRO-1 as megatron", generation="internevo-2023"),

@@ -25,6 +25,12 @@ from planner.validation.programs import (
 )
 from planner.validation.rows import Run, Unusable
 
+BEFORE_EARLY_STOP: Final = "MP mode PURE"
+"""llm-foundry's tables of May 2023, before torch 2.1; those of October are of mode DEFAULT."""
+
+REPAIRED: Final = ("(02-25)", "(02-26)", "(02-27)", "(02-28)")
+"""Days of BigScience's prequel after "PCI-Express/NUMA was improved": not to be compared with those before, it says."""
+
 BEFORE_ZERO_MERGE: Final = "bigscience experiments/"
 FIRST_DEEPSPEED: Final = "deepspeed@0.4"
 """BigScience's first experiments, of 2021, and the DeepSpeed they ran."""
@@ -55,6 +61,10 @@ def framework_of(run: Run) -> Framework:
     found = next((known for part, known in FRAMEWORKS if part.lower() in name.lower()), None)
     if found is None or not found.engine:
         raise Unusable(f"engine {name[:60]} is not modelled in this version")
+    if found.engine == "fsdp1" and BEFORE_EARLY_STOP in run.text("notes"):
+        return replace(found, engine="fsdp1@2.0")
+    if found.engine == "deepspeed" and run.text("source_locator").endswith(REPAIRED):
+        return replace(found, generation=f"{found.generation}-numa")
     first = found.engine == "deepspeed" and BEFORE_ZERO_MERGE in run.text("source")
     if found.engine in PROGRAMS:
         return replace(

@@ -196,3 +196,17 @@ def test_large_gemms_are_near_public_readings(
     alone = replace(load_efficiency(architecture), scale=Scale())  # scales are of a whole step under load
     time_s = kernel_seconds(stack_kernels([kernel]), load_device(device), alone, "bf16")
     assert low <= float(kernel.flops / time_s[0]) / 1e12 <= high
+
+
+def test_few_tiles_and_a_long_reduction_are_split() -> None:
+    # 2 x 4 tiles of 100 units: wave 1 - 0.5 x 0.92; in 12 parts 96 tiles, 1 - 0.5 x 0.04 = 0.98 of 0.8, and 12 sums of
+    # 200 x 400 in fp32 written and read at 0.5e12 bytes/s
+    flops = 2.0 * 200 * 400 * 1e6
+    assert seconds(gemm(200, 400, 1e6)) == pytest.approx(flops / (100e12 * 0.784) + 12 * 8 * 8e4 / 0.5e12)
+
+
+def test_a_short_reduction_is_not_split() -> None:
+    # the same tiles, but k 104 with half of the rate at 1,000: parts of it would be slower
+    slow = replace(ROUND, gemm={**ROUND.gemm, "bf16": replace(CURVE, k_half=1000.0)})
+    share = 0.8 * 0.54 * 104 / 1104
+    assert seconds(gemm(200, 400, 104), slow) == pytest.approx(2.0 * 200 * 400 * 104 / (100e12 * share))

@@ -61,7 +61,10 @@ def test_every_device_has_curves_for_what_it_supports(name: str) -> None:
         assert 0 < curve.max_efficiency <= 1
         kernel = kernel_of(KernelKind.GEMM, Phase.FORWARD, 8192, 8192, 8192)
         rate = float(kernel.flops) / priced(kernel, precision, device, efficiency)
-        assert rate <= curve.max_efficiency * device.peak(precision)
+        # runs may show a few percent more than the readings that a curve was set by, never more than the peak
+        most = curve.max_efficiency * max(1.0, efficiency.scale.matmul)
+        assert rate <= min(most, 1.0) * device.peak(precision)
+    assert efficiency.scale.matmul <= 1.05
     assert efficiency.kind in {"fitted", "derived"}  # no file may pose as measured
 
 

@@ -32,7 +32,9 @@ def copied(make_situation, make_mesh, engine, strategy, group=WEIGHT, **options)
         # replicas alone: nothing is gathered, parameters are copied out of the shard itself
         ("fsdp2", "zero=2,dp_replicate=8", 2 * 2 + 6 + 12),
         ("torch", "dp=8,zero=1", 0.0),
-        ("fsdp1", "zero=3", 0.0),
+        # FSDP1 casts its shards before both gathers, 2 x 6 / 8, concatenates gradients, 2 + 2, and casts them, 2 + 4;
+        # the reduced shard is cast and added: (4 + 4 + 12) / 8
+        ("fsdp1", "zero=3", 1.5 + 4 + 6 + 2.5),
         # DeepSpeed's gradients are bf16 in its buckets
         ("deepspeed", "zero=3", 2 * 2 * 2 * 9 / 8 + 4 + 6 / 8),
     ],
@@ -58,3 +60,11 @@ def test_the_copies_are_part_of_the_step(make_situation):
     moved = 8.03e9 * (9 + 6 + 1.5) * 4  # 4 micro-batches of every parameter
     least_s = moved / of.cluster.device.memory_bytes_per_s.value
     assert least_s < step_s - without_s < 2.0 * least_s
+
+
+def test_fsdp1_reduces_in_the_compute_dtype_without_a_cast(make_situation, make_mesh):
+    # 1.5 before the gathers, 4 concatenated, (2 + 4 + 12) / 8 added
+    found = copied(make_situation, make_mesh, "fsdp1", "zero=3", **{"engine.grad_dtype": "bf16"})
+    assert found == pytest.approx(1.5 + 4 + 2.25)
+    frozen = ParameterGroup("w", 1, frozen=True)
+    assert copied(make_situation, make_mesh, "fsdp1", "zero=3", frozen) == pytest.approx(1.5)

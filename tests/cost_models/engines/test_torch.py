@@ -60,8 +60,14 @@ def test_every_schedule_goes_with_every_zero_stage(situation, schedule, zero):
 @pytest.mark.parametrize(
     ("strategy", "nearest"),
     [
-        ("pp=4,vpp=2,mbs=8,dp=2", "global batch 64"),  # interleaved: 2 micro-batches, groups of pp = 4: 4 x 8 x 2
-        ("pp=4,schedule=dualpipe-v,mbs=4", "global batch 64"),  # 4 micro-batches, 2 x pp = 8 needed: 8 x 4 x 2
+        (
+            "pp=4,vpp=2,mbs=8,dp=2",
+            "global batch 64",
+        ),  # interleaved: 2 micro-batches, groups of pp = 4: 4 x 8 x 2
+        (
+            "pp=4,schedule=dualpipe-v,mbs=4",
+            "global batch 64",
+        ),  # 4 micro-batches, 2 x pp = 8 needed: 8 x 4 x 2
         ("pp=4,schedule=zb-v,vpp=1", "vpp 2"),
         ("pp=4,schedule=zb-h1,vpp=2", "vpp 1"),
         ("pp=1,schedule=zb-h1", "pp 2"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cost_models.operators import Attention, Conv2d, CrossEntropy, Dispatch, Rope, Router
+from cost_models.operators import Attention, Conv2d, CrossEntropy, Dispatch, Norm, Rope, Router
 from cost_models.operators.base import DtypeRole, Phase, Shard, Style
 
 AT = Shard(1.0, 4096.0, 4096.0)
@@ -78,3 +78,25 @@ def test_a_convolutions_input_gradient_is_a_convolution():
     assert (forward.n, forward.k) == (128, 576)
     assert (backward.phase, backward.n, backward.k) == (Phase.INPUT_GRADIENT, 64, 1152)
     assert 2 * backward.m * backward.n * backward.k == float(backward.flops)
+
+
+def test_a_written_out_rms_norm_is_a_chain_of_kernels():
+    """Bytes an element in bf16: 36 forward and 76 backward, 4 and 6 where fused; a LayerNorm is always fused."""
+    eager, elements = Style(fused_norm=False), 4096 * 1024.0
+    for kind, style, expected in (
+        ("rms", eager, (36, 76)),
+        ("rms", Style(), (4, 6)),
+        ("layer", eager, (4, 6)),
+        # without casts 20 + 8 and 52 + 24
+        ("rms", Style(fused_norm=False, compute_bytes=4.0), (28, 76)),
+    ):
+        kernels = Norm(name="norm", inputs=("x",), kind=kind, width=1024).kernels(AT, style)
+        assert tuple(float(kernel.bytes) / elements for kernel in kernels) == expected
+
+
+def test_metrics_of_the_logits_are_made_after_the_loss():
+    """Two metrics: logits cast from bf16, 6 bytes each, and the log-softmax read and written in fp32, 8."""
+    loss = CrossEntropy(name="loss", inputs=("logits",), vocab_size=1024)
+    kernels = loss.kernels(AT, Style(fused_cross_entropy=True, logit_metrics=2))
+    assert len(kernels) == 3
+    assert float(kernels[2].bytes) == 2 * 14 * 4096 * 1024

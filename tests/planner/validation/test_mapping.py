@@ -193,3 +193,20 @@ def test_runs_of_adapters_train_adapters():
     found = case(flops_convention="model_lora (frozen weights)")
     assert found.situation.job.trainable.kind == "lora"
     assert "job.trainable=lora:r=16" in found.assumed
+
+
+@pytest.mark.parametrize(("mode", "version"), [("PURE", "2.0"), ("DEFAULT", "2.6")])
+def test_composers_tables_are_of_two_releases_of_torch(mode: str, version: str):
+    """The tables of May 2023 are of mode PURE, before checkpoints stopped early; both reduce in the compute dtype."""
+    found = case(
+        framework="llm-foundry / Composer FSDP1", notes=f"MP mode {mode}", tp="1", dp="16", zero_stage="3"
+    )
+    engine = found.situation.engine
+    assert (engine.name, engine.version, engine.options.grad_dtype) == ("fsdp1", version, "bf16")
+    assert engine.style(found.situation.job, "ring").logit_metrics == 2
+
+
+@pytest.mark.parametrize(("day", "ending"), [("02-24", "2022"), ("02-25", "2022-numa")])
+def test_days_that_a_source_does_not_compare_are_two_generations(day: str, ending: str):
+    found = case(framework="Megatron-DeepSpeed", precision="fp16", source_locator=f"line 1 ({day})")
+    assert found.situation.generation.name == f"megatron-deepspeed-{ending}"
