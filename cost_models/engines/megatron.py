@@ -20,7 +20,7 @@ from cost_models.engines.megatron_rules import (
     kv_divides,
     kv_replication,
     offloaded_modules_rules,
-    offloads_without_recompute,
+    offloads_layers,
     plain_sends,
     predictions_in_stages,
     replica_rules,
@@ -290,7 +290,7 @@ class Megatron(Engine):
         aware = shards_precision_aware(is_precision_aware(self.settings))
         rules = (
             *rules,
-            offloads_without_recompute(),
+            *offloads_layers(),
             *offloaded_modules_rules(),
             aware,
             whole_encoder_decoder(),

@@ -115,9 +115,19 @@ def shards_precision_aware(asked: bool) -> Rule:
     )
 
 
-def offloads_without_recompute() -> Rule:
-    """Activations of whole layers are offloaded or recomputed, not both."""
-    return fixed(
+def offloads_layers() -> tuple[Rule, ...]:
+    """Activations of whole layers are offloaded or recomputed, not both, and in no pipeline."""
+    source = (
+        "megatron/core/transformer/transformer_config.py: cpu_offloading with pipeline_model_parallel_size"
+    )
+    in_a_pipeline = fixed(
+        "act_offload_pp",
+        source,
+        lambda facts, meshes: (meshes.pp > 1) & (meshes.key.activations.kind == "blocks"),
+        "act_offload of whole layers with pp {pp}",
+        ("pp 1", "act_offload=modules:core_attn+attn_proj, of single modules", "act_offload=none"),
+    )
+    beside_recompute = fixed(
         "megatron_act_offload",
         "megatron/core/transformer/transformer_config.py: cpu_offloading with recompute_granularity",
         lambda facts, meshes: np.full(
@@ -126,6 +136,7 @@ def offloads_without_recompute() -> Rule:
         "act_offload of blocks with selective recompute, which --cpu-offloading does not go with",
         ("recompute=none", "act_offload=none"),
     )
+    return in_a_pipeline, beside_recompute
 
 
 def offloaded_modules_rules() -> tuple[Rule, ...]:

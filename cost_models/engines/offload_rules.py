@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cost_models.engines.rules import Facts, Rule, fixed
+from cost_models.engines.rules import Facts, Rule
 from cost_models.engines.space import Space
 from cost_models.mesh import Bool, MeshBatch
 from cost_models.specs.job import Job
@@ -54,14 +54,6 @@ def _activations(of: Callable[[Facts], Space]) -> tuple[Rule, ...]:
     return (
         Rule("act_offload", "what the engine can keep on the host", unknown, sentence),
         Rule("act_offload_layers", LAYERS, too_many, layers),
-        fixed(
-            "act_offload_pp",
-            "megatron/core/transformer/transformer_config.py: no pipeline with cpu_offloading; elsewhere micro-batches "
-            "in flight would share the host's buffers, which is not modelled",
-            _divided,
-            "act_offload of whole blocks with pp {pp}",
-            ("pp 1", "act_offload=none", "act_offload=modules:… (megatron)"),
-        ),
     )
 
 
@@ -72,8 +64,3 @@ def _blocks(blocks: int, facts: Facts) -> int:
 
 def _most(space: Space, facts: Facts) -> int:
     return facts.model.num_blocks if space.most_offloaded is None else space.most_offloaded
-
-
-def _divided(facts: Facts, meshes: MeshBatch) -> Bool:
-    bad: Bool = (meshes.pp > 1) & (meshes.key.activations.kind not in ("none", "modules"))
-    return bad

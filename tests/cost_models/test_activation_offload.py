@@ -11,9 +11,10 @@ from cost_models.host import HostRates
 from cost_models.row_work import RowWork
 from cost_models.specs.offload import ALL_BLOCKS, ActivationOffload, parse_act_offload
 from cost_models.specs.strategy import parse_strategy
-from planner.evaluation import evaluate
+from planner.evaluation import Context, evaluate
 from planner.make_plan import make_plan
 from planner.request import SearchRequest
+from planner.verify import verify
 
 GB = 1e9
 HOST = HostRates(link_bytes_per_s=10 * GB, step_bytes_per_s=GB)
@@ -153,3 +154,22 @@ def test_where_nothing_fits_the_host_is_named(make_situation):
         "blocks",
     ]
     assert 30e9 < found.best.memory.host_bytes < 200e9
+
+
+@pytest.mark.parametrize("engine", ["torch", "deepspeed"])
+def test_a_pipeline_keeps_every_micro_batch_in_flight_on_the_host(make_situation, engine):
+    """Eight of 32 layers a rank, four micro-batches in flight on the first: 8 x 4 inputs of 8,192 x 4,096 x 2 bytes."""
+    of = make_situation("llama-3.1-8b", "dgx-h100", 8, seq_len=8192, global_batch=64, engine=engine)
+    plain, moved = (
+        evaluate(of, parse_strategy(f"pp=4,recompute=full,act_offload={what}"))
+        for what in ("none", "checkpoints")
+    )
+    inputs = 8 * 4 * 8192 * 4096 * 2
+    assert moved.memory.host_bytes == inputs
+    freed = [
+        a.allocated_bytes - b.allocated_bytes
+        for a, b in zip(plain.memory.stages, moved.memory.stages, strict=True)
+    ]
+    assert freed[0] == inputs - 8192 * 4096 * 2  # the running block's own is on the device
+    assert moved.step_s > plain.step_s
+    verify(Context.of(of), moved)
