@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cost_models.communication import Span
 from cost_models.operators.base import Axis
+from cost_models.operators.context import inner_ranks
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.offload import (
     NO_ACTIVATIONS,
@@ -126,6 +127,10 @@ class MeshBatch:
             return Span(self.tp, self._stride("tp", self.tp, self.cp, self.dp))
         if axis is Axis.CP:
             return Span(self.cp, self._stride("cp", self.tp, self.cp, self.dp))
+        if axis in (Axis.CP_INNER, Axis.CP_OUTER):
+            stride = self._stride("cp", self.tp, self.cp, self.dp)
+            inner = np.minimum(max(inner_ranks(self.key.cp_kind), 1), self.cp)
+            return Span(inner, stride) if axis is Axis.CP_INNER else Span(self.cp // inner, stride * inner)
         inner = self.pp if self._pp_before("ep") else one
         if axis is Axis.ETP:
             return Span(self.etp, one)

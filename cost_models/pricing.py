@@ -38,7 +38,7 @@ from cost_models.units import Num
 
 _CAUSE_OF_AXIS = {
     Axis.TP: TIME_CAUSES.index("tp_communication"),
-    Axis.CP: TIME_CAUSES.index("cp_communication"),
+    **dict.fromkeys((Axis.CP, Axis.CP_INNER, Axis.CP_OUTER), TIME_CAUSES.index("cp_communication")),
     Axis.EP: TIME_CAUSES.index("ep_communication"),
     Axis.ETP: TIME_CAUSES.index("ep_communication"),
 }

@@ -53,7 +53,7 @@ def _layer_bytes(pricer: Pricer, rows: Rows, batch: MeshBatch) -> tuple[Array, A
         for layer in row:
             walk = pricer.walk(layer, batch, style)
             for message, repeats in zip(walk.messages, walk.message_again, strict=True):
-                axis = {Axis.TP: 0, Axis.CP: 1}.get(message.axis, 2)
+                axis = {Axis.TP: 0, Axis.CP: 1, Axis.CP_INNER: 1, Axis.CP_OUTER: 1}.get(message.axis, 2)
                 sent = layer.count * _sent(message, batch)
                 forward = message.phase is Phase.FORWARD
                 once[axis, index] += sent * (2.0 if forward and repeats else 1.0)

@@ -32,6 +32,9 @@ CHUNKS_PER_RANK = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20)
 
 MANY_CHUNKS, LAYERS_SHORT = 8, 2
 
+INNER_RANKS = (2, 4, 8)
+"""Context ranks that exchange heads inside a ring, which are tried where cp_kind=allowed asks for all."""
+
 OPTIMIZER_SHARES = ("optimizer:0.25", "optimizer:0.5", "optimizer:0.75")
 """Shares of the optimizer on the host that are tried where offload=allowed asks for all."""
 
@@ -218,7 +221,9 @@ def _activations(space: Space, blocks: int, restrictions: Restrictions) -> tuple
 
 def _kinds(space: Space, blocks: int, restrictions: Restrictions) -> tuple[MeshKey, ...]:
     """Recompute scopes x kinds of context parallelism x orders x what activations rest on the host."""
-    cp_kinds = restrictions.words("cp_kind", space.cp_kinds if space.context else space.cp_kinds[:1])
+    usual = space.cp_kinds if space.context else space.cp_kinds[:1]
+    nested = tuple(f"hierarchical:{ranks}" for ranks in INNER_RANKS if space.hierarchical)
+    cp_kinds = restrictions.words("cp_kind", usual, every=(*usual, *nested))
     orders = restrictions.words("order", tuple("-".join(order) for order in space.orders))
     return tuple(
         MeshKey(scopes=scopes, cp_kind=cp_kind, order=tuple(order.split("-")), activations=moved)

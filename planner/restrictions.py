@@ -11,6 +11,7 @@ from typing import Final
 
 from cost_models.errors import BadInput
 from cost_models.mesh import SCHEDULES
+from cost_models.operators.context import FORMS, is_kind
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.offload import parse_act_offload, parse_offload
 from cost_models.specs.recompute import ALL_LAYERS, Recompute, parse_recompute
@@ -44,8 +45,8 @@ SEARCHED = (
 WORDS: Final = ("cp_kind", "order", "offload", "act_offload", "groups")
 """Axes whose values are words."""
 ALLOWED: Final = "allowed"
-"""The word for every value of offload that the engine has; offload=allowed speaks for act_offload too."""
-CP_KINDS: Final = ("ring", "allgather", "ulysses")
+"""The word for every value of offload, act_offload or cp_kind that the engine has; that of offload speaks for
+act_offload too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,7 @@ def _words(key: str, text: str, pointer: str) -> tuple[str, ...]:
 
 
 def _word(key: str, text: str, pointer: str) -> str:
-    if text == ALLOWED and key in ("offload", "act_offload") and pointer == "/search/pins":
+    if text == ALLOWED and key in ("offload", "act_offload", "cp_kind") and pointer == "/search/pins":
         return text
     if key == "offload":
         return parse_offload(text).text()
@@ -222,11 +223,11 @@ def _word(key: str, text: str, pointer: str) -> str:
             f"groups={text:.60} names ranks; name the groups alone, as in groups=a100+h100, and pin pp beside"
         )
         raise BadInput(detail, pointer=pointer)
-    if key == "cp_kind" and text not in CP_KINDS:
+    if key == "cp_kind" and not is_kind(text) and not (text == "hierarchical" and pointer == "/search/bans"):
         raise BadInput(
-            f"unknown cp_kind {text:.60}; {did_you_mean(text, CP_KINDS)}use {', '.join(CP_KINDS)}",
+            f"unknown cp_kind {text:.60}; {did_you_mean(text, FORMS)}use {', '.join(FORMS)}",
             pointer=pointer,
-            allowed=CP_KINDS,
+            allowed=FORMS,
         )
     if key == "order" and (set(text.split("-")) != ORDER_AXES or len(text.split("-")) != len(ORDER_AXES)):
         usual = "-".join(DEFAULT_ORDER)

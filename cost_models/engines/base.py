@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.engines.common_rules import common_rules
+from cost_models.engines.context_rules import context_rules
 from cost_models.engines.group_rules import usable_groups
 from cost_models.engines.offload_rules import offload_rules
 from cost_models.engines.options import EngineOptions
@@ -182,7 +183,7 @@ class Engine(ABC):
 
     def rules(self) -> tuple[Rule, ...]:
         """Legality rules of this engine, the common ones first."""
-        return (*common_rules(self.batch_source), *offload_rules(self.space))
+        return (*common_rules(self.batch_source), *offload_rules(self.space), *context_rules(self.space))
 
     def can_sequence_parallel(self, model: ModelSpec) -> bool:
         """Whether sequence parallelism is on by default with tensor parallelism."""

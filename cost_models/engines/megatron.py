@@ -96,6 +96,7 @@ class Megatron(Engine):
             full_recompute=not self.settings.ep_overlap,
             replicate_zero=1,
             lone_ends=True,
+            hierarchical=True,
         )
 
     def _act_offload(self) -> tuple[str, ...]:

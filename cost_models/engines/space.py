@@ -56,6 +56,8 @@ class Space:
     expert: bool = True
     cp_kinds: tuple[str, ...] = ("ring", "allgather", "ulysses")
     """Kinds of context parallelism, where the engine has any; without it the first says nothing."""
+    hierarchical: bool = False
+    """Ulysses inside groups of context ranks and a ring across them; asked for, not searched by itself."""
     uniform_full: bool = True
     uniform_chunks: bool = False
     lone_ends: bool = False

@@ -20,6 +20,7 @@ from cost_models.operators.base import (
     Tensor,
     Transient,
 )
+from cost_models.operators.context import inner_ranks
 from cost_models.units import Num
 
 FLASH_BACKWARD_FACTOR = 2.5
@@ -177,7 +178,7 @@ class Attention(Operator):
             return (*held, *self._score_tensors(at, style))
         lse = Tensor(f"{self.name}.lse", at.tokens * self.heads / at.tp, DtypeRole.FP32)
         kept = (*held, Tensor(self.name, self.elements_out(at)), lse)
-        if style.cp_kind != "ulysses":
+        if not (style.cp_kind == "ulysses" or inner_ranks(style.cp_kind)):
             return kept
         # The kernel keeps its output by heads, the next linear by positions, as the exchange gave it back.
         by_heads = np.where(np.asarray(at.cp) > 1, self.elements_out(at), 0.0)
@@ -221,7 +222,8 @@ class Attention(Operator):
         return tuple(held)
 
     def messages(self, at: Shard, style: Style) -> tuple[Message, ...]:
-        """Context parallel: a ring of key/value blocks, one gather of them, or all-to-all over heads (Ulysses)."""
+        """Context parallel: a ring of key/value blocks, one gather of them, all-to-all over heads (Ulysses), or the
+        last inside groups of neighbours and the first across them (hierarchical)."""
         q, k, v = self._qkv_elements(at)
         keys = (k + v) * style.compute_bytes
         if style.cp_kind == "ring":
@@ -237,12 +239,26 @@ class Attention(Operator):
                 Message(Phase.INPUT_GRADIENT, Collective.ALL_GATHER, Axis.CP, whole),
                 Message(Phase.INPUT_GRADIENT, Collective.REDUCE_SCATTER, Axis.CP, whole),
             )
+        inner = inner_ranks(style.cp_kind)
+        ways, axis = (inner, Axis.CP_INNER) if inner else (at.cp, Axis.CP)
         # Where there are more ranks than key/value heads, every rank gets a copy of one.
-        copies = np.maximum(at.cp * np.minimum(at.tp, self.kv_heads) / self.kv_heads, 1.0)
+        copies = np.maximum(ways * np.minimum(at.tp, self.kv_heads) / self.kv_heads, 1.0)
         moved = (q + self.elements_out(at)) * style.compute_bytes + keys * copies
+        exchanged = (
+            Message(Phase.FORWARD, Collective.ALL_TO_ALL, axis, moved, 1.0),
+            Message(Phase.INPUT_GRADIENT, Collective.ALL_TO_ALL, axis, moved, 1.0),
+        )
+        if not inner:
+            return exchanged
+        hops = np.maximum(
+            np.asarray(at.cp) / inner - 1.0, 0.0
+        )  # of N times the tokens, of an Nth of the heads
         return (
-            Message(Phase.FORWARD, Collective.ALL_TO_ALL, Axis.CP, moved, 1.0),
-            Message(Phase.INPUT_GRADIENT, Collective.ALL_TO_ALL, Axis.CP, moved, 1.0),
+            *exchanged,
+            Message(Phase.FORWARD, Collective.SEND_RECEIVE, Axis.CP_OUTER, keys, hops, "cp_ring"),
+            Message(
+                Phase.INPUT_GRADIENT, Collective.SEND_RECEIVE, Axis.CP_OUTER, 2.0 * keys, hops, "cp_ring"
+            ),
         )
 
     def transient(self, at: Shard, style: Style) -> Transient:

@@ -68,6 +68,8 @@ class Axis(StrEnum):
 
     TP = "tp"
     CP = "cp"
+    CP_INNER = "cp_inner"  # neighbouring context ranks that exchange heads, under hierarchical kinds
+    CP_OUTER = "cp_outer"  # the ring of these groups
     EP = "ep"
     ETP = "etp"
 
@@ -158,7 +160,7 @@ class Style:
     dispatch_bytes: float = 2.0  # bytes of an element sent to experts in the forward pass
     expert_capacity_factor: float = 0.0  # 0: dropless; else tokens per expert are padded to the capacity
     deduplicated_dispatch: bool = False  # one copy of a token per destination node instead of top_k copies
-    cp_kind: str = "ring"  # ring | allgather | ulysses
+    cp_kind: str = "ring"  # ring | allgather | ulysses | hierarchical:N
     vocabulary_multiple: int = 1  # rows of the vocabulary are padded to a multiple of this times tp
     aux_loss_one_hot: bool = False  # the router loss builds one int64 one-hot tensor over all layers
     dropout: bool = True  # dropouts of the model are active (their masks are saved)

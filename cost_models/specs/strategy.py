@@ -4,11 +4,12 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import Field, StrictBool, StrictInt, ValidationError, field_validator, model_validator
 
 from cost_models.errors import IllegalStrategy, Violation
+from cost_models.operators.context import FORMS, PATTERN, is_kind
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.base import Frozen
 from cost_models.specs.pools import groups_text
@@ -46,11 +47,18 @@ class StrategyRequest(Frozen):
     schedule: ScheduleName | None = None
     recompute: str | None = None
     stages: tuple[Blocks, ...] | None = None
-    cp_kind: Literal["ring", "allgather", "ulysses"] | None = None
+    cp_kind: Annotated[str, Field(pattern=PATTERN)] | None = None
     order: tuple[str, ...] | None = None
     offload: str | None = None
     act_offload: str | None = None
     groups: Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_STAGES)] | None = None
+
+    @field_validator("cp_kind", mode="before")
+    @classmethod
+    def _known_kind(cls, value: object) -> object:
+        if isinstance(value, str) and not is_kind(value):
+            raise ValueError(f"use {', '.join(FORMS)}")
+        return value
 
     @field_validator("groups", mode="before")
     @classmethod

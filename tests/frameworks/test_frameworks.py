@@ -47,6 +47,17 @@ def test_megatron(model):
         assert tuple(verdict["layers"]) == run.strategy.stages
 
 
+def test_megatron_takes_hierarchical_context_as_we_write_it():
+    of = situation("llama-3.1-8b", "megatron", 64)
+    run = PlannedRun(of, evaluate(of, parse_strategy("cp=16,cp_kind=hierarchical:4,recompute=full")).strategy)
+    right, missing = megatron_case(run), megatron_case(run)
+    at = missing["words"].index("--hierarchical-context-parallel-sizes")
+    del missing["words"][at : at + 3]
+    verdicts = ask("megatron", [right, missing])
+    assert verdicts[0]["ok"], verdicts[0]
+    assert "hierarchical-context-parallel-sizes must be set" in verdicts[1]["error"]
+
+
 def test_megatron_takes_modules_on_the_host_where_our_rules_do():
     of = situation("qwen3-30b-a3b", "megatron", 16)
     text = "pp=2,ep=4,act_offload=modules:core_attn+attn_proj+expert_fc1"

@@ -88,8 +88,8 @@ def _offloaded(arguments: Arguments, layers: int) -> list[str]:
 
 
 def _ring(arguments: Arguments, cp: int) -> str:
-    """How attention crosses context ranks; the mixed kind (all-to-all inside a node, ring outside) counts as ring."""
-    kinds = {"p2p": "ring", "a2a": "ulysses", "all_gather": "allgather", "a2a+p2p": "ring"}
+    """How attention crosses context ranks; the mixed kind is all-to-all inside groups of ranks and a ring across."""
+    kinds = {"p2p": "ring", "a2a": "ulysses", "all_gather": "allgather", "a2a+p2p": "hierarchical"}
     words = set(arguments.text("cp-comm-type", "p2p").split())
     unknown = sorted(words - set(kinds))
     if unknown or len(words) > 1:
@@ -98,10 +98,25 @@ def _ring(arguments: Arguments, cp: int) -> str:
             "for all layers",
             pointer="/cp-comm-type",
         )
-    word = words.pop() if words else "p2p"
-    if word == "a2a+p2p" and cp > 1:
-        arguments.assume("cp-comm-type", "p2p")
-    return kinds[word]
+    kind = kinds[words.pop() if words else "p2p"]
+    if kind != "hierarchical":
+        return kind
+    return _hierarchical(arguments, cp) if cp > 1 else "ring"
+
+
+def _hierarchical(arguments: Arguments, cp: int) -> str:
+    """`hierarchical:N` of --hierarchical-context-parallel-sizes N M; one of the plain kinds where N or M is one."""
+    words = arguments.text("hierarchical-context-parallel-sizes").strip("[]").replace(",", " ").split()
+    sizes = [int(word) for word in words if word.isdigit() and len(word) < 6]
+    if len(sizes) != 2 or len(words) != 2 or sizes[0] * sizes[1] != cp:
+        given = " ".join(words) or "is missing"
+        inner = max(d for d in divisors(cp) if d * d <= cp)
+        raise BadInput(
+            f"--hierarchical-context-parallel-sizes {given:.40} with --cp-comm-type a2a+p2p: give two sizes whose "
+            f"product is --context-parallel-size {cp}, the inner one first, as in {inner} {cp // inner}",
+            pointer="/hierarchical-context-parallel-sizes",
+        )
+    return "ring" if sizes[0] == 1 else "ulysses" if sizes[1] == 1 else f"hierarchical:{sizes[0]}"
 
 
 def _zero(arguments: Arguments) -> int:

@@ -18,7 +18,7 @@ from planner.situation import Situation, situate
 
 SCRIPT: Final = "train.sh"
 VERSION: Final = "0.19"
-LISTS: Final = ("recompute-modules", "offload-modules")
+LISTS: Final = ("recompute-modules", "offload-modules", "hierarchical-context-parallel-sizes")
 """Arguments of several words."""
 PROGRAMS: Final = {"gpt": "pretrain_gpt.py", "hybrid": "pretrain_mamba.py"}
 

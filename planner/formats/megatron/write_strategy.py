@@ -6,6 +6,7 @@ from typing import Final
 from cost_models.engines.megatron_fsdp import STRATEGIES
 from cost_models.engines.options import MegatronOptions
 from cost_models.errors import BadInput
+from cost_models.operators.context import inner_ranks
 from cost_models.specs.job import Job
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.offload import parse_act_offload
@@ -31,7 +32,7 @@ def strategy_arguments(strategy: Strategy, model: ModelSpec, job: Job, options: 
     if strategy.sp:
         found["sequence-parallel"] = "true"
     if strategy.cp > 1:
-        found["cp-comm-type"] = CP_KINDS[strategy.cp_kind]
+        found |= _context(strategy)
     if model.is_moe:
         found["expert-model-parallel-size"] = str(strategy.ep)
         found["expert-tensor-parallel-size"] = str(strategy.etp)
@@ -44,6 +45,15 @@ def strategy_arguments(strategy: Strategy, model: ModelSpec, job: Job, options: 
         | _offload(strategy)
         | _act_offload(strategy)
     )
+
+
+def _context(strategy: Strategy) -> Raw:
+    """How attention crosses context ranks."""
+    inner = inner_ranks(strategy.cp_kind)
+    if not inner:
+        return {"cp-comm-type": CP_KINDS[strategy.cp_kind]}
+    sizes = f"{inner} {strategy.cp // inner}"
+    return {"cp-comm-type": "a2a+p2p", "hierarchical-context-parallel-sizes": sizes}
 
 
 def _order(strategy: Strategy) -> Raw:

@@ -77,6 +77,7 @@ PLACES: Final[Mapping[str, Place]] = {
     "recompute-num-layers": _core("recompute_num_layers"),
     "recompute-modules": _core("recompute_modules", "words"),
     "fine-grained-activation-offloading": _core("fine_grained_activation_offloading", "switch"),
+    "hierarchical-context-parallel-sizes": _core("hierarchical_context_parallel_sizes", "words"),
     "offload-modules": _core("offload_modules", "words"),
     "cpu-offloading": _core("cpu_offloading", "switch"),
     "cpu-offloading-num-layers": _core("cpu_offloading_num_layers"),

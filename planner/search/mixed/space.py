@@ -5,11 +5,12 @@ from dataclasses import replace
 from cost_models.engines import Facts
 from cost_models.errors import BadInput
 from cost_models.mesh import SCHEDULES
+from cost_models.operators.context import KINDS
 from cost_models.schedule.names import ScheduleName
 from cost_models.specs.pools import devices_of, pool_clusters
 from cost_models.specs.strategy import DEFAULT_ORDER
 from planner.pools import Pools
-from planner.restrictions import CP_KINDS, Restrictions, Values
+from planner.restrictions import Restrictions, Values
 from planner.search.mixed.placements import Placement, placements
 from planner.situation import Situation
 
@@ -58,7 +59,7 @@ def on_pools(given: Restrictions) -> Restrictions | None:
     """What the user restricts, and what is declared for several pools; None if that leaves nothing."""
     others = tuple((index, index) for index, name in enumerate(SCHEDULES) if name not in SCHEDULES_ON_POOLS)
     banned = given.bans["schedule"].ranges if "schedule" in given.bans else ()
-    kinds = given.words("cp_kind", CP_KINDS)
+    kinds = given.words("cp_kind", KINDS, every=KINDS)
     words = {"order": STAGE_ORDER, "offload": "none", "act_offload": "none"}
     words["cp_kind"] = kinds[0] if kinds else ""
     taken = {key: (word,) for key, word in words.items() if given.takes_text(key, word)}

@@ -318,8 +318,10 @@ def test_switches_that_were_read_past():
     offload = {"optimizer_cpu_offload": "true", "optimizer_offload_fraction": 0}
     assert read(**offload).strategy.offload == "none"
     assert read(checkpoint_activations="true").strategy.recompute == "full"
-    mixed = read(context_parallel_size=2, cp_comm_type="a2a+p2p")
-    assert (mixed.strategy.cp_kind, "cp-comm-type=p2p" in mixed.assumed) == ("ring", True)
+    mixed = {"context_parallel_size": 2, "cp_comm_type": "a2a+p2p"}
+    assert read(**mixed, hierarchical_context_parallel_sizes="2 1").strategy.cp_kind == "ulysses"
+    with pytest.raises(BadInput, match="is missing with --cp-comm-type a2a"):
+        read(**mixed)
 
 
 def test_a_schedule_of_batches_starts_with_its_first():
