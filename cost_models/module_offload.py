@@ -25,29 +25,33 @@ LEAST_ELEMENTS: Final = 2.0**20
 
 def modules_of(model: ModelSpec) -> tuple[str, ...]:
     """The modules that some block of a model has."""
-    found = {name for kind in model.kinds.values() for name in MODULES if operators_of(kind, name)}
+    found = {name for kind in model.kinds.values() for name, inside in _operators(kind).items() if inside}
     return tuple(name for name in MODULES if name in found)
 
 
 def operators_of(kind: LayerKind, module: str) -> frozenset[str]:
     """Names of a layer's operators that run inside a module; empty where the layer has no such module of its own."""
+    return frozenset(_operators(kind).get(module, ()))
+
+
+def _operators(kind: LayerKind) -> dict[str, set[str]]:
+    """Names of a layer's operators by the module that they run inside."""
     ops = kind.operators
     attention = {op.name for op in ops if isinstance(op, Attention)}
     if not attention:
-        return frozenset()
+        return {}
     is_latent = any(op.name == "kv_down" for op in ops)
     alone = {"attn_norm"} if is_latent else set()
     alone |= {"mlp_norm"} if any(isinstance(op, Router) for op in ops) else set()
     before = next(i for i, op in enumerate(ops) if isinstance(op, Rope | Attention))
-    found = {
+    norms = {op.name for op in ops if isinstance(op, Norm) and op.name in alone}
+    return {name: {name} for name in norms} | {
         "qkv_linear": {op.name for op in ops[:before]} - alone,
         "core_attn": attention,
         "attn_proj": {op.name for op in ops if isinstance(op, Linear) and set(op.inputs) & attention},
         "expert_fc1": set([op.name for op in ops if isinstance(op, GroupedLinear)][:1]),
         "moe_act": {op.name for op in ops if isinstance(op, Activation) and op.expert_top_k},
     }
-    norms = {op.name for op in ops if isinstance(op, Norm) and op.name in alone}
-    return frozenset(found.get(module, norms & {module}))
 
 
 def moved_bytes(

@@ -7,9 +7,11 @@ from functools import partial
 
 import numpy as np
 
+from cost_models.errors import IllegalStrategy
 from planner.answers import Certificate, PlanResult, Prediction, Progress
 from planner.candidates import Candidates, enumerate_candidates
 from planner.choice import Choice, choose
+from planner.errors import VerificationFailed
 from planner.evaluation import Context, evaluate_many
 from planner.objectives import StepOracle, plan_for
 from planner.relax import relaxations
@@ -123,7 +125,7 @@ def _search_parts(
 ) -> tuple[RecomputeRule, SearchLimits]:
     model = context.facts.model
     space = context.situation.engine.space(model, context.facts.job)
-    check_scopes(restrictions, (*model.recompute_scopes, *space.own_scopes), model.name)
+    check_scopes(restrictions, space.recomputed_apart(model), model.name, context.situation.engine.name)
     rule = RecomputeRule(
         free=restrictions.may_recompute_fully and space.full_recompute,
         everywhere=restrictions.all_recomputed,
@@ -142,8 +144,10 @@ def _predictions(
     if state.best is None:
         return None, ()
     chosen = [state.best.strategy, *(found.strategy for found in _runners_up(state, top_k))]
-    predicted = [p for p in evaluate_many(situation, chosen) if isinstance(p, Prediction)]
-    return predicted[0], tuple(predicted[1:])
+    best, *others = evaluate_many(situation, chosen)
+    if isinstance(best, IllegalStrategy):
+        raise VerificationFailed(f"the search took {state.best.strategy.text()} for legal: {best}")
+    return best, tuple(other for other in others if isinstance(other, Prediction))
 
 
 def _choice(

@@ -181,13 +181,13 @@ def read_restrictions(pins: Mapping[str, object], bans: Iterable[str]) -> Restri
     return given
 
 
-def check_scopes(given: Restrictions, known: tuple[str, ...], name: str) -> None:
-    """Raises BadInput where a pinned recompute names a scope that the model has not under its engine."""
+def check_scopes(given: Restrictions, known: tuple[str, ...], model: str, engine: str) -> None:
+    """Raises BadInput where a pinned recompute names a scope that the engine does not recompute apart in the model."""
     scopes = given.recompute.scopes if given.recompute is not None else ()
     for scope in scopes:
         if scope not in known:
             raise BadInput(
-                f"recompute scope {scope!r:.60} is none of {name}'s; {did_you_mean(scope, known)}"
+                f"recompute scope {scope!r:.60} is none of {model}'s under {engine}; {did_you_mean(scope, known)}"
                 + (f"use {', '.join(known)}" if known else "pin recompute=none or recompute=full"),
                 pointer="/search/pins/recompute",
                 allowed=known,

@@ -80,3 +80,9 @@ class Space:
     """Least ZeRO stage whose shards may be replicated."""
     orders: tuple[tuple[str, ...], ...] = ORDERS
     """Orders of the axes on the link tiers, inner first."""
+
+    def recomputed_apart(self, model: ModelSpec) -> tuple[str, ...]:
+        """Scopes that the engine recomputes without the rest of their layer."""
+        known = (*model.recompute_scopes, *self.own_scopes)
+        offered = {scope for scopes in self.scopes for scope in scopes}
+        return tuple(scope for scope in known if scope in offered) if self.whole_layers else known

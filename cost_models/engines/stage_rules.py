@@ -66,14 +66,14 @@ def _stages(facts: Facts, strategy: Strategy, space: Space) -> Iterator[Violatio
 
 def _recompute(facts: Facts, strategy: Strategy, space: Space) -> Iterator[Violation]:
     known = (*facts.model.recompute_scopes, *space.own_scopes)
-    offered = {scope for scopes in space.scopes for scope in scopes}
+    apart = space.recomputed_apart(facts.model)
     for scope in strategy.recompute.scopes:
         if scope not in known:
             nearest = (f"one of {', '.join(known)}",) if known else ("recompute=none", "recompute=full")
             yield Violation(
                 "recompute_scope", f"{facts.model.name} has no recompute scope {scope!r:.60}", nearest
             )
-        elif space.whole_layers and scope not in offered:
+        elif scope not in apart:
             detail = f"engine {facts.job.engine} recomputes whole layers, not {scope} apart"
             yield Violation("recompute_scope", detail, ("recompute=full", "recompute=none"))
     full = strategy.recompute.full

@@ -162,7 +162,7 @@ def test_an_empty_space_names_what_clashes(make_situation, pins, bans, said):
         ({"offload": "none"}, ("offload=none",), "offload=none is pinned and banned"),
         ({"offload": "optimizer:0.5"}, ("offload=optimizer",), "offload=optimizer:0.5 is pinned and banned"),
         ({"cp_kind": "ring"}, ("cp_kind=ring",), "cp_kind=ring is pinned and banned"),
-        ({"recompute": "selective:foo"}, (), "recompute scope 'foo' is none of llama-3.1-8b's; use core_attn"),
+        ({"recompute": "selective:foo"}, (), "recompute scope 'foo' is none of llama-3.1-8b's under megatron; use core_attn"),
         ({"recompute": "selective:mpl"}, (), "did you mean mlp"),
         ({}, ("recompute=full:3",), "ban none, selective, selective:scopes or full"),
     ],
@@ -172,3 +172,10 @@ def test_what_cannot_be_asked_is_said(make_situation, pins, bans, said):
     with pytest.raises(BadInput) as refused:
         make_plan(of, SearchRequest(pins=pins, bans=bans))
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("engine", ["deepspeed", "fsdp1"])
+def test_a_scope_that_an_engine_does_not_recompute_apart_is_refused(make_situation, engine):
+    of = make_situation("llama-3.1-8b", "dgx-h100", 16, engine=engine, seq_len=4096, global_batch=64)
+    with pytest.raises(BadInput, match=f"'layernorm' is none of llama-3.1-8b's under {engine}"):
+        make_plan(of, SearchRequest(pins={"recompute": "selective:layernorm"}))

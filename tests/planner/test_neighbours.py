@@ -142,7 +142,7 @@ def neighbours(plan: Strategy, situation) -> Iterator[Strategy]:
 def check(situation, *, at_least: int, top_k: int = 19, pins: dict | None = None) -> None:
     """Plan, draw the neighbours of the best `top_k` + 1 plans, and compare."""
     pins = pins or {}
-    result = make_plan(situation, SearchRequest(top_k=top_k, pins=pins))
+    result = make_plan(situation, SearchRequest(top_k=top_k, pins=pins, max_seconds=3600.0))
     assert result.best is not None
     plans = [result.best.strategy, *(a.strategy for a in result.alternatives)]
     drawn = list(dict.fromkeys(other for plan in plans for other in neighbours(plan, situation)))

@@ -59,6 +59,8 @@ ZERO = {
     "fsdp1": [2, 3],
     "torchtitan": [2, 3],
 }
+WHOLE_LAYERS = ("deepspeed", "fsdp1")
+"""Engines that recompute no scope apart from its layer."""
 ENGINES = ("megatron", "megatron", "torch", "torch", "torchtitan", "deepspeed", "fsdp1", "fsdp2", "ddp")
 
 
@@ -300,8 +302,9 @@ def random_instance(rng: random.Random, most: int) -> Instance:
     pins: dict[str, object] = {"act_offload": "allowed"} if rng.random() < 0.3 else {}
     space = list(itertools.islice(strategies(of, pins, words), most + 1))
     while len(space) > most:
-        axis = rng.choice([a for a in (*AXES, "recompute") if a not in pins])
-        pins[axis] = rng.choice(("none", "selective:layernorm")) if axis == "recompute" else anchor[axis]
+        axis = rng.choice([a for a in (*AXES, "recompute") if pins.get(a, "allowed") == "allowed"])
+        scope = "none" if of.engine.name in WHOLE_LAYERS else "selective:layernorm"
+        pins[axis] = rng.choice(("none", scope)) if axis == "recompute" else anchor[axis]
         words = [str(pins["recompute"])] if "recompute" in pins else words
         space = list(itertools.islice(strategies(of, pins, words), most + 1))
     gap = rng.choice((1e-3, 1e-6, 0.0))

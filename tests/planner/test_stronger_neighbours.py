@@ -41,8 +41,8 @@ def plan_of(situation: Situation, top_k: int) -> PlanResult:
     return result
 
 
-def steps_of_groups(context: Context, strategies: list[Strategy]) -> tuple[np.ndarray, np.ndarray]:
-    """Steps, and which fit, where pipeline ranks lie on several groups; cuts of one mesh together."""
+def steps_of_cuts(context: Context, strategies: list[Strategy]) -> tuple[np.ndarray, np.ndarray]:
+    """Steps, and which fit; cuts of one mesh together."""
     step_s, fits = np.full(len(strategies), np.inf), np.zeros(len(strategies), dtype=bool)
 
     def mesh_of(place: int) -> Strategy:
@@ -82,12 +82,12 @@ class Priced:
         return list(found.values())
 
 
-def priced(situation: Situation, strategies: Iterable[Strategy]) -> Priced:
-    """The legal ones among strategies, each once, with their steps."""
+def priced(situation: Situation, strategies: Iterable[Strategy], *, alike: bool = False) -> Priced:
+    """The legal ones among strategies, each once, with their steps; `alike` where many are cuts of one mesh."""
     context, engine = Context.of(situation), situation.engine
     legal = [s for s in dict.fromkeys(strategies) if not engine.violations(context.facts, s)]
-    if situation.cluster.is_mixed:
-        step_s, fits = steps_of_groups(context, legal)
+    if alike or situation.cluster.is_mixed:
+        step_s, fits = steps_of_cuts(context, legal)
     else:
         found = outcomes(context.pricer, legal)
         step_s, fits = found.step_s, found.fits
@@ -102,10 +102,10 @@ def check(situation: Situation, plans: int, number: int) -> tuple[int, int]:
     result = plan_of(situation, plans - 1)
     least_s = min(result.best.step_s, result.certificate.lower_bound_s) * (1.0 - ROUNDING)
     near = [result.best.strategy, *(plan.strategy for plan in result.alternatives)]
-    around = priced(situation, (other for plan in near for other in neighbours(plan, situation)))
+    around = priced(situation, (other for plan in near for other in neighbours(plan, situation)), alike=True)
     assert around.below(least_s) == []
     more = [plan for plan in around.fastest_of_each_mesh(plans) if plan not in near][: plans - len(near)]
-    further = priced(situation, (other for plan in more for other in neighbours(plan, situation)))
+    further = priced(situation, (other for plan in more for other in neighbours(plan, situation)), alike=True)
     assert further.below(least_s) == []
     rng, anything = random.Random(11), number if situation.cluster.is_mixed else number // 4
     tried = drawn(situation, rng, anything)
