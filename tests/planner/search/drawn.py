@@ -13,7 +13,8 @@ from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from cost_models.specs.strategy import Strategy
 from planner.situation import Situation
 
-CP_KINDS = ("ring", "allgather", "ulysses")
+CP_KINDS = ("ring", "allgather", "ulysses", "hierarchical:2", "hierarchical:4")
+MODULES = ("qkv_linear", "core_attn", "attn_proj", "expert_fc1", "moe_act")
 ORDERS = (("tp", "cp", "ep", "dp", "pp"), ("tp", "cp", "ep", "pp", "dp"))
 OFFLOADS = ("optimizer", "parameters", "optimizer:0.25", "optimizer:0.5", "optimizer:0.75")
 MOST_TOKENS = 65_536
@@ -72,7 +73,7 @@ def one(situation: Situation, rng: random.Random) -> Strategy | None:
         cp_kind=rng.choice(CP_KINDS) if cp > 1 else CP_KINDS[0],
         order=rng.choice(ORDERS),
         offload=rng.choice(OFFLOADS) if rng.random() < 0.2 else "none",
-        act_offload=moved(model.num_blocks, rng) if pp == 1 and rng.random() < 0.3 else "none",
+        act_offload=moved(model.num_blocks, rng) if rng.random() < (0.3 if pp == 1 else 0.1) else "none",
         stage_groups=groups if situation.cluster.is_mixed else (),
     )
 
@@ -144,7 +145,8 @@ def recompute(situation: Situation, stages: tuple[int, ...], rng: random.Random)
 
 def moved(blocks: int, rng: random.Random) -> str:
     """Activations on the host."""
-    return rng.choice(("checkpoints", "blocks", f"blocks:{rng.randint(1, blocks)}"))
+    modules = "+".join(sorted(rng.sample(MODULES, rng.randint(1, 3))))
+    return rng.choice(("checkpoints", "blocks", f"blocks:{rng.randint(1, blocks)}", f"modules:{modules}"))
 
 
 def cuts_of(strategy: Strategy, rng: random.Random, number: int) -> Iterator[Strategy]:
