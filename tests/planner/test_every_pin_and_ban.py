@@ -162,7 +162,7 @@ def test_an_empty_space_names_what_clashes(make_situation, pins, bans, said):
         ({"offload": "none"}, ("offload=none",), "offload=none is pinned and banned"),
         ({"offload": "optimizer:0.5"}, ("offload=optimizer",), "offload=optimizer:0.5 is pinned and banned"),
         ({"cp_kind": "ring"}, ("cp_kind=ring",), "cp_kind=ring is pinned and banned"),
-        ({"recompute": "selective:foo"}, (), "recompute scope 'foo' is none of llama-3.1-8b's under megatron; use core_attn"),
+        ({"recompute": "selective:foo"}, (), "scope 'foo' is none of llama-3.1-8b's under megatron; use core_attn"),
         ({"recompute": "selective:mpl"}, (), "did you mean mlp"),
         ({}, ("recompute=full:3",), "ban none, selective, selective:scopes or full"),
     ],

@@ -308,7 +308,7 @@ def random_instance(rng: random.Random, most: int) -> Instance:
         words = [str(pins["recompute"])] if "recompute" in pins else words
         space = list(itertools.islice(strategies(of, pins, words), most + 1))
     gap = rng.choice((1e-3, 1e-6, 0.0))
-    search = SearchRequest(pins=pins, gap=gap, seed=rng.randrange(1000))
+    search = SearchRequest(pins=pins, gap=gap, seed=rng.randrange(1000), max_seconds=3600.0)
     sample = [
         p for p in evaluate_many(of, rng.sample(space, min(6, len(space)))) if isinstance(p, Prediction)
     ]

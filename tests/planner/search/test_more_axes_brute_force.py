@@ -119,7 +119,7 @@ def on_host(seed: int) -> str:
     of = question(rng, engine=rng.choice(("megatron", "torch", "fsdp2", "deepspeed", "fsdp1", "torchtitan")))
     pins, space = pinned(of, rng, {"offload": "allowed"}, ())
     of = tight(of, space, rng)
-    search = SearchRequest(pins=pins, gap=rng.choice((1e-3, 1e-6)), explain=False)
+    search = SearchRequest(pins=pins, gap=rng.choice((1e-3, 1e-6)), explain=False, max_seconds=3600.0)
     return compare(of, search, brute_s(of, space))
 
 
@@ -137,7 +137,9 @@ def varied(seed: int) -> str:
         changes = {"precision": one["precision"]} if "precision" in one else {}
         changes |= {"options": {f"engine.{key}": value for key, value in one.items() if key != "precision"}}
         least_s = min(least_s, brute_s(changed(of, changes), space))
-    return compare(of, SearchRequest(pins=pins, vary=vary, gap=1e-6, explain=False), least_s)
+    return compare(
+        of, SearchRequest(pins=pins, vary=vary, gap=1e-6, explain=False, max_seconds=3600.0), least_s
+    )
 
 
 def long_sequences(seed: int) -> str:
@@ -148,7 +150,9 @@ def long_sequences(seed: int) -> str:
     degrees = [cp for cp in axis_values(of)["cp"] if cp > 1]
     pins, space = pinned(of, rng, {"cp": rng.choice(degrees)} if degrees else {}, ("cp_kind", "order"))
     of = tight(of, space, rng)
-    return compare(of, SearchRequest(pins=pins, gap=1e-6, explain=False), brute_s(of, space))
+    return compare(
+        of, SearchRequest(pins=pins, gap=1e-6, explain=False, max_seconds=3600.0), brute_s(of, space)
+    )
 
 
 def lone_ends(seed: int) -> str:
@@ -160,7 +164,7 @@ def lone_ends(seed: int) -> str:
     of = situate(read_model(spec), load_preset("dgx-h100", 4), job)
     pins, space = pinned(of, rng, {"pp": rng.choice((2, 4)), "mbs": 1}, ())
     of = tight(of, space, rng)
-    search = SearchRequest(pins=pins, gap=1e-6, explain=False)
+    search = SearchRequest(pins=pins, gap=1e-6, explain=False, max_seconds=3600.0)
     status = compare(of, search, brute_s(of, space))
     if status == "optimal":
         best = make_plan(of, search).best

@@ -172,7 +172,9 @@ def check(seed: int) -> str:
     gap = rng.choice((1e-3, 1e-6, 0.0))
     fixed = pins | {"cp": 1, "ep": 1, "etp": 1, "dp_replicate": 1, "offload": "none"}
     bans = () if of.engine.name == "megatron" else tuple(f"schedule={name}" for name in SPLIT)
-    found = make_plan(of, SearchRequest(pins=fixed, bans=bans, gap=gap, seed=seed, explain=False))
+    found = make_plan(
+        of, SearchRequest(pins=fixed, bans=bans, gap=gap, seed=seed, explain=False, max_seconds=3600.0)
+    )
     words = {key: list(found.certificate.space.get(key, ())) for key in ("schedule", "order", "recompute")}
     outcomes = evaluate_many(of, list(strategies(of, pins, words)))
     steps = [p.step_s for p in outcomes if isinstance(p, Prediction) and p.verdict == "fits"]
