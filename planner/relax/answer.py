@@ -26,7 +26,7 @@ ONCE: Final = ("devices", "seq_len", "global_batch", "device", "job.trainable")
 STACKED: Final = ("free", "numerics", "hardware")
 MOST_SECONDS: Final = 20.0
 MOST_PAIRS: Final = 3
-"""Pairs of changes that are named where no single one helps a request that is not legal."""
+"""Pairs of changes that are named where no single one helps."""
 NAMED: Final = 2
 
 
@@ -60,7 +60,7 @@ def relaxations(
     hopeful = (
         changes(asked) if closest is None else (c for c in changes(asked) if not is_hopeless(c, closest))
     )
-    found = list(_helpful(hopeful, deadline)) or list(_stacked(asked, deadline))
+    found = list(_helpful(hopeful, deadline)) or list(_stacked(asked, deadline)) or _pairs(asked, deadline)
     found.sort(key=lambda one: KINDS.index(one.cost))
     return reason + _outlook(found), tuple(found)
 
@@ -126,6 +126,12 @@ def _nothing_legal(asked: Asked, candidates: Counted, deadline: float) -> tuple[
     tried += [change for change in changes(asked) if change.name not in {one.name for one in tried}]
     helpful = list(_helpful(tried, deadline)) or list(islice(_helpful(_second(tried), deadline), MOST_PAIRS))
     return reason, tuple(sorted(helpful, key=lambda one: KINDS.index(one.cost)))
+
+
+def _pairs(asked: Asked, deadline: float) -> list[Relaxation]:
+    """Something else on top of one of the user's own restrictions lifted, the first few that help."""
+    own = [change for change in changes(asked) if change.cost == "restriction"]
+    return list(islice(_helpful(_second(own), deadline), MOST_PAIRS))
 
 
 def _second(firsts: Iterable[Change]) -> Iterator[Change]:
