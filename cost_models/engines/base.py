@@ -117,6 +117,8 @@ class Engine(ABC):
         "of a smaller micro-batch would weigh more"
     )
     """Why the engine takes micro-batches of one size alone."""
+    degree_source: ClassVar[str] = "every rank of a degree holds an equal part"
+    """Where the engine divides devices, heads, experts and layers by its degrees."""
     workspace_bytes: ClassVar[float] = 64 * MIB
     """[Empirical] GEMM workspaces and small buffers of a rank: Megatron-Core CI runs (profiles/published) keep 30 to
     100 MiB beside their states."""
@@ -183,7 +185,8 @@ class Engine(ABC):
 
     def rules(self) -> tuple[Rule, ...]:
         """Legality rules of this engine, the common ones first."""
-        return (*common_rules(self.batch_source), *offload_rules(self.space), *context_rules(self.space))
+        common = common_rules(self.batch_source, self.degree_source)
+        return (*common, *offload_rules(self.space), *context_rules(self.space))
 
     def can_sequence_parallel(self, model: ModelSpec) -> bool:
         """Whether sequence parallelism is on by default with tensor parallelism."""

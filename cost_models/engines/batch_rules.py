@@ -8,8 +8,6 @@ from cost_models.schedule import ScheduleName, schedule_violations
 from cost_models.schedule.rules import MICRO_BATCHES
 from cost_models.specs.strategy import Strategy, divisors
 
-_CORE = "megatron/core/transformer/transformer_config.py and megatron/core/parallel_state.py"
-
 
 def _batch(facts: Facts, meshes: MeshBatch) -> Bool:
     bad: Bool = facts.job.global_batch % (meshes.mbs * meshes.dp) != 0
@@ -100,11 +98,11 @@ def _layers_sentence(facts: Facts, mesh: dict[str, int], strategy: Strategy) -> 
     return detail, (*fewer, f"pp {max(layers // vpp, 1)} or less")
 
 
-def batch_rules(source: str) -> tuple[Rule, ...]:
-    """Rules of batch, sequence, layers and schedule; `source` is why an engine takes whole micro-batches alone."""
+def batch_rules(batch_source: str, source: str) -> tuple[Rule, ...]:
+    """Rules of batch, sequence, layers and schedule; `batch_source` is why an engine takes whole micro-batches."""
     return (
-        Rule("batch", source, _batch, _batch_sentence),
+        Rule("batch", batch_source, _batch, _batch_sentence),
         sequence_rule(2, "megatron/training/arguments.py"),
-        Rule("layers_stages", _CORE, _layers, _layers_sentence),
+        Rule("layers_stages", source, _layers, _layers_sentence),
         Rule("schedule", "megatron/core/pipeline_parallel/schedules.py", _schedule, _schedule_sentence),
     )

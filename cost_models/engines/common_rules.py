@@ -139,18 +139,21 @@ def _order(facts: Facts, meshes: MeshBatch) -> Bool:
     return np.full(meshes.size, not good)
 
 
-_CORE = "megatron/core/transformer/transformer_config.py and megatron/core/parallel_state.py"
+def common_rules(batch_source: str, source: str) -> tuple[Rule, ...]:
+    """Rules of arithmetic that no engine escapes; `source` is where one divides by its degrees, `batch_source` why it
+    takes whole micro-batches alone."""
+    return (
+        *_device_rules(source),
+        *_tensor_rules(source),
+        *_expert_rules(source),
+        *batch_rules(batch_source, source),
+    )
 
 
-def common_rules(batch_source: str) -> tuple[Rule, ...]:
-    """Rules of arithmetic that no engine escapes; each has its own reason to take whole micro-batches alone."""
-    return (*_device_rules(), *_tensor_rules(), *_expert_rules(), *batch_rules(batch_source))
-
-
-def _device_rules() -> tuple[Rule, ...]:
+def _device_rules(source: str) -> tuple[Rule, ...]:
     return (
         *group_rules(),
-        Rule("world_size", _CORE, _world, _world_sentence),
+        Rule("world_size", source, _world, _world_sentence),
         Rule("data_parallel_shards", "torch DeviceMesh", _data_parallel, _data_parallel_sentence),
         fixed(
             "order",
@@ -162,7 +165,7 @@ def _device_rules() -> tuple[Rule, ...]:
     )
 
 
-def _tensor_rules() -> tuple[Rule, ...]:
+def _tensor_rules(source: str) -> tuple[Rule, ...]:
     mixer = "megatron/core/ssm/mamba_mixer.py"
     return (
         fixed(
@@ -187,7 +190,7 @@ def _tensor_rules() -> tuple[Rule, ...]:
             ("pp 1",),
         ),
         Rule("stage_cuts", "the model's own cut_after", _uncut, _uncut_sentence),
-        divides("heads_tp", "tp", "num_attention_heads", lambda f: f.heads, _CORE),
+        divides("heads_tp", "tp", "num_attention_heads", lambda f: f.heads, source),
         divides("state_groups_tp", "tp", "state-space groups", lambda f: f.state_groups, mixer),
         divides("ffn_tp", "tp", "intermediate_size", lambda f: f.widths, "column-parallel linears"),
         fixed(
@@ -201,10 +204,10 @@ def _tensor_rules() -> tuple[Rule, ...]:
     )
 
 
-def _expert_rules() -> tuple[Rule, ...]:
+def _expert_rules(source: str) -> tuple[Rule, ...]:
     return (
-        Rule("experts_need_moe", _CORE, _experts_need_moe, _experts_need_moe_sentence),
-        divides("experts_ep", "ep", "number of experts", lambda f: f.num_experts, _CORE),
-        divides("expert_ffn_etp", "etp", "expert width", lambda f: f.expert_widths, _CORE),
-        Rule("expert_ranks", _CORE, _expert_group, _expert_group_sentence),
+        Rule("experts_need_moe", source, _experts_need_moe, _experts_need_moe_sentence),
+        divides("experts_ep", "ep", "number of experts", lambda f: f.num_experts, source),
+        divides("expert_ffn_etp", "etp", "expert width", lambda f: f.expert_widths, source),
+        Rule("expert_ranks", source, _expert_group, _expert_group_sentence),
     )

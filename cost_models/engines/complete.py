@@ -16,7 +16,7 @@ def complete(engine: Engine, facts: Facts, request: StrategyRequest) -> Strategy
     """A complete strategy; raises IllegalStrategy where the device count leaves no whole data-parallel size."""
     tp, cp, pp = request.tp or 1, request.cp or 1, request.pp or 1
     groups = stage_groups(facts, request)
-    dp = request.dp or _data_parallel(facts, request, tp * cp * pp, groups)
+    dp = request.dp or _data_parallel(engine, facts, request, groups)
     replicate = request.dp_replicate or (max(dp // request.dp_shard, 1) if request.dp_shard else 1)
     vpp = request.vpp or (2 if request.schedule and request.schedule.has_two_chunks else 1)
     interleaved = ScheduleName.INTERLEAVED if vpp > 1 else ScheduleName.ONE_F_ONE_B
@@ -47,10 +47,11 @@ def complete(engine: Engine, facts: Facts, request: StrategyRequest) -> Strategy
     )
 
 
-def _data_parallel(facts: Facts, request: StrategyRequest, inner: int, groups: tuple[str, ...]) -> int:
+def _data_parallel(engine: Engine, facts: Facts, request: StrategyRequest, groups: tuple[str, ...]) -> int:
     """Devices / (tp x cp x pp), or the product of the stated shards."""
     if request.dp_shard and request.dp_replicate:
         return request.dp_shard * request.dp_replicate
+    inner = (request.tp or 1) * (request.cp or 1) * (request.pp or 1)
     devices = devices_in_use(facts.cluster, groups)
     if devices % inner:
         detail = (
@@ -62,5 +63,5 @@ def _data_parallel(facts: Facts, request: StrategyRequest, inner: int, groups: t
             detail = f"groups={groups_text(groups):.80}: {detail}"
             degrees = (request.tp or 1) * (request.cp or 1)
             nearest = nearest_spreads(facts.cluster, groups, degrees, request.pp or 1)
-        raise IllegalStrategy((Violation("world_size", detail, nearest, "megatron/core/parallel_state.py"),))
+        raise IllegalStrategy((Violation("world_size", detail, nearest, engine.degree_source),))
     return devices // inner

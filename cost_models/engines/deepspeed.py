@@ -45,6 +45,7 @@ class DeepSpeed(TorchFamily):
         "deepspeed/runtime/config.py: train_batch_size = train_micro_batch_size_per_gpu x "
         "gradient_accumulation_steps x ranks"
     )
+    degree_source = "deepspeed/utils/groups.py and deepspeed/runtime/pipe/topology.py"
     default_cp_kind = "ulysses"
     default_zero = 1
     eager_loss = True

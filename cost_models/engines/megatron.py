@@ -74,6 +74,7 @@ class Megatron(Engine):
     options_type: ClassVar[type[EngineOptions]] = MegatronOptions
     default_zero = 1
     batch_source = "megatron/core/num_microbatches_calculator.py"
+    degree_source = "megatron/core/transformer/transformer_config.py and megatron/core/parallel_state.py"
     contiguous_states = True
 
     @property

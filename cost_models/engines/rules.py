@@ -122,11 +122,11 @@ class Rule:
         return Violation(self.name, detail, nearest, self.source)
 
 
-def nearest_worlds(devices: int, inner: int) -> tuple[str, ...]:
+def nearest_worlds(devices: int, inner: int, degrees: str = "tp x cp x pp") -> tuple[str, ...]:
     """Degrees that divide the devices, or devices that the degrees divide: the multiples below and above."""
     below, above = devices // inner * inner, -(-devices // inner) * inner
     counts = " or ".join(f"{n:,}" for n in (below, above) if n)
-    return (*nearest_values("tp x cp x pp", divisors(devices), inner), f"{counts} devices")
+    return (*nearest_values(degrees, divisors(devices), inner), f"{counts} devices")
 
 
 def nearest_values(name: str, legal: tuple[int, ...], wanted: int, limit: int = 7) -> tuple[str, ...]:

@@ -43,6 +43,7 @@ class Torchtitan(TorchFamily):
     batch_source = (
         "torchtitan/trainer.py: the global batch is a multiple of local batch size x data-parallel degree"
     )
+    degree_source = SOURCE
     versions = ("0.1", "0.2", "0.3")
     stops_early: bool = False  # activation_checkpoint.early_stop is off by default
     options_type: ClassVar[type[EngineOptions]] = TorchtitanOptions

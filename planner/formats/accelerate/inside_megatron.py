@@ -6,6 +6,7 @@ and no distributed optimizer.
 
 from typing import Final
 
+from cost_models.engines.rules import nearest_worlds
 from cost_models.errors import BadInput
 from cost_models.specs.job import Optimizer, Precision
 from cost_models.specs.strategy import StrategyRequest
@@ -24,7 +25,8 @@ def read_inside_megatron(
     tp, pp = (section.whole(f"{PREFIX}{name}_degree", 1, low=1) for name in ("tp", "pp"))
     if beside.devices % (tp * pp):
         raise BadInput(
-            f"{beside.devices} processes are not divisible by tp {tp} x pp {pp}; change a degree",
+            f"{beside.devices} processes are not divisible by tp {tp} x pp {pp} = {tp * pp}; use "
+            + ", or ".join(nearest_worlds(beside.devices, tp * pp, "tp x pp")),
             pointer="/megatron_lm_config",
         )
     dp, assumed = beside.devices // (tp * pp), list[str]()

@@ -6,6 +6,7 @@ accelerate/utils/dataclasses.py (FullyShardedDataParallelPlugin).
 
 from typing import Any, Final
 
+from cost_models.engines.rules import nearest_worlds
 from cost_models.errors import BadInput
 from cost_models.specs.job import Optimizer, Precision
 from cost_models.specs.strategy import StrategyRequest
@@ -162,9 +163,11 @@ def _axes(keys: Keys, devices: int) -> dict[str, Any]:
             f"{sizes['dp_replicate']} x dp_shard {sizes['dp_shard']}), the cluster has {devices}; make them equal",
             pointer="/parallelism_config",
         )
-    if devices % (sizes["tp"] * found["cp"]):
+    inner = sizes["tp"] * found["cp"]
+    if devices % inner:
         raise BadInput(
-            f"{devices} processes are not divisible by tp {sizes['tp']} x cp {found['cp']}; change the degrees"
+            f"{devices} processes are not divisible by tp {sizes['tp']} x cp {found['cp']} = {inner}; use "
+            + ", or ".join(nearest_worlds(devices, inner, "tp x cp"))
         )
     if stated:
         found |= {"dp_replicate": sizes["dp_replicate"], "dp_shard": sizes["dp_shard"]}

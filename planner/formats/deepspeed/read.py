@@ -6,6 +6,7 @@ fills in; where that lies in no file, the default here is listed as assumed.
 
 from typing import Any, Final
 
+from cost_models.engines.rules import nearest_worlds
 from cost_models.errors import BadInput
 from cost_models.specs.job import Optimizer, Precision
 from cost_models.specs.offload import Offload
@@ -84,7 +85,8 @@ def read_deepspeed(text: str, beside: Beside) -> Settings:
     inner = axes["tp"] * axes["cp"] * axes["pp"]
     if beside.devices % inner:
         raise BadInput(
-            f"{beside.devices} devices are not divisible by tp x cp x pp = {inner}; change the degrees"
+            f"{beside.devices} devices are not divisible by tp {axes['tp']} x cp {axes['cp']} x pp {axes['pp']} = "
+            f"{inner}; use {', or '.join(nearest_worlds(beside.devices, inner))}"
         )
     dp = beside.devices // inner
     micro, batch = batch_of(

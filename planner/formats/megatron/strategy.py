@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from cost_models.engines import even_stages
 from cost_models.engines.megatron_fsdp import STRATEGIES
+from cost_models.engines.rules import nearest_worlds
 from cost_models.errors import BadInput
 from cost_models.specs.offload import Offload
 from cost_models.specs.strategy import StrategyRequest, divisors
@@ -39,7 +40,7 @@ def read_strategy(arguments: Arguments, num_layers: int, devices: int) -> Strate
     if devices % inner:
         raise BadInput(
             f"world size {devices} is not divisible by tensor {axes['tp']} x pipeline {axes['pp']} x context "
-            f"{axes['cp']} = {inner}; change one of the sizes"
+            f"{axes['cp']} = {inner}; use {', or '.join(nearest_worlds(devices, inner, 'tensor x pipeline x context'))}"
         )
     stages = read_stages(arguments, num_layers, axes["pp"])
     values: dict[str, Any] = {

@@ -7,6 +7,7 @@ import re
 import tomllib
 from typing import Any, Final
 
+from cost_models.engines.rules import nearest_worlds
 from cost_models.errors import BadInput
 from cost_models.specs.job import Optimizer, Precision
 from cost_models.specs.strategy import StrategyRequest
@@ -142,9 +143,11 @@ def _axes(parallel: Keys, devices: int) -> dict[str, Any]:
     if shard == -1:
         shard = max(devices // inner, 1)
     if inner * shard != devices:
+        whole = nearest_worlds(devices, inner, "dp_replicate x cp x tp x pp")
         raise BadInput(
             f"dp_replicate {found['dp_replicate']} x dp_shard {shard} x cp {found['cp']} x tp {found['tp']} x pp "
-            f"{found['pp']} = {inner * shard} is not the cluster's {devices} devices; change a degree",
+            f"{found['pp']} = {inner * shard} is not the cluster's {devices} devices; use "
+            + (f"dp_shard {devices // inner}" if devices % inner == 0 else ", or ".join(whole)),
             pointer="/parallelism",
         )
     if found["cp"] > 1:
