@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cost_models.profiles import profiles_root
 from planner.validation import validate_file
-from planner.validation.calibrate import calibrate, write_calibration
+from planner.validation.calibrate import calibrate, with_unseen, write_constants, write_spreads
 from planner.validation.documents import accuracy_page
 from planner.validation.figures import write_figures
 from planner.validation.routing import fit_routing
@@ -21,9 +21,12 @@ def main(arguments: list[str]) -> int:
     runs = profiles_root() / "published" / "runs.csv"
     report = validate_file(runs)
     unseen = profiles_root() / "published" / "unseen.csv"
-    found = calibrate(report.outcomes, validate_file(unseen).outcomes)
+    found = calibrate(report.outcomes)
     if "--write" in arguments:
-        write_calibration(found)
+        write_constants(found)
+    found = with_unseen(found, validate_file(unseen).outcomes)
+    if "--write" in arguments:
+        write_spreads(found)
         report = validate_file(runs)
     tests = profiles_root() / "published" / "megatron_ci.json"
     section = (

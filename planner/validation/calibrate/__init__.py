@@ -1,9 +1,9 @@
 """Fit the few constants of devices and software generations to measured runs, robustly and the same every time."""
 
-from planner.validation.calibrate.fit import Calibration, Left, calibrate, usable
+from planner.validation.calibrate.fit import Calibration, Left, calibrate, usable, with_unseen
 from planner.validation.calibrate.parameters import Parameter, efficiency_under, parameters_of
 from planner.validation.calibrate.spread import Spreads, spreads_of
-from planner.validation.calibrate.write import write_calibration
+from planner.validation.calibrate.write import write_constants, write_spreads
 
 __all__ = [
     "Calibration",
@@ -15,5 +15,7 @@ __all__ = [
     "parameters_of",
     "spreads_of",
     "usable",
-    "write_calibration",
+    "with_unseen",
+    "write_constants",
+    "write_spreads",
 ]

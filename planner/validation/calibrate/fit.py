@@ -76,9 +76,8 @@ def usable(case: Case) -> bool:
     return case.may_fit and bool(case.run.step_s) and case.run.source not in NOISY_TIMES
 
 
-def calibrate(outcomes: Sequence[Outcome], unseen: Sequence[Outcome] = ()) -> Calibration:
-    """Fit to the rows that may be fitted to; the same rows give the same constants. `unseen` are kept for what they say
-    of intervals."""
+def calibrate(outcomes: Sequence[Outcome]) -> Calibration:
+    """Fit to the rows that may be fitted to; the same rows give the same constants."""
     cases = [o.case for o in outcomes if o.case and o.step_error is not None and usable(o.case)]
     cases.sort(key=lambda case: case.run.id)
     if not cases:
@@ -91,12 +90,18 @@ def calibrate(outcomes: Sequence[Outcome], unseen: Sequence[Outcome] = ()) -> Ca
         if o.case and o.step_error is not None and not o.assumed and o.run.id not in fitted
     ]
     values = dict(found.values)
-    kept = [o.case for o in unseen if o.case and o.step_error is not None]
-    return replace(
-        found,
-        others=tuple(_unfitted(case, values) for case in sorted(others, key=_name)),
-        unseen=tuple(_unfitted(case, values) for case in sorted(kept, key=_name)),
-    )
+    return replace(found, others=tuple(_unfitted(case, values) for case in sorted(others, key=_name)))
+
+
+def with_unseen(found: Calibration, outcomes: Sequence[Outcome]) -> Calibration:
+    """A fit beside runs never fitted to, with their errors under the profiles as they are."""
+    unseen = []
+    for one in sorted(outcomes, key=lambda outcome: outcome.run.id):
+        if one.case and one.prediction and one.step_error is not None:
+            error, step_s = math.log1p(one.step_error), one.prediction.step_s
+            shown = math.hypot(*shares(one.prediction.breakdown_s, step_s))
+            unseen.append(Left(one.case, error, error, None, False, shown, without=error))
+    return replace(found, unseen=tuple(unseen))
 
 
 def _unfitted(case: Case, values: Values) -> Left:

@@ -94,7 +94,7 @@ def _kind_spreads(found: Calibration, kind: str, spread: Spread, generations: Se
     shown = {left.case.architecture for left in fitted}
     rows += of_kind(found.unseen, kind)
     new_software = [
-        left for left in rows if left.case.architecture in shown and _is_unseen(left, rows, noises)
+        left for left in rows if left.case.architecture in shown and _is_unseen(left, fitted, noises)
     ]
     new_devices = [left for left in rows if left.case.architecture not in shown]
     wider = {
@@ -124,9 +124,9 @@ def _noises_alone(rows: Sequence[Left]) -> dict[str, float]:
     }
 
 
-def _is_unseen(left: Left, rows: Sequence[Left], noises: Mapping[str, float]) -> bool:
+def _is_unseen(left: Left, fitted: Sequence[Left], noises: Mapping[str, float]) -> bool:
     """Whether the error of a row whose source is left out is one of software that no run shows."""
-    return generation_of(left) not in noises or (left.near > 0.0 and _only_of_its_source(left, rows))
+    return generation_of(left) not in noises or (left.near > 0.0 and _only_of_its_source(left, fitted))
 
 
 def unseen_ratio(rows: Sequence[Left], known: KindSpreads, columns: Sequence[str]) -> float:

@@ -23,16 +23,21 @@ COMMAND: Final = "make calibrate on profiles/published"
 Section = dict[str, str]
 
 
-def write_calibration(found: Calibration) -> tuple[Path, ...]:
-    """Write scales, factors and spreads; the files that were written."""
+def write_constants(found: Calibration) -> tuple[Path, ...]:
+    """Write scales and factors; the files that were written."""
     root = profiles_root()
     written = [_write_scale(found, root, name) for name in (*_architectures(found), *UNSEEN)]
     generations = root / "calibration" / "generations.toml"
     _forget(generations)
     replace_lines(generations, _factors(found))
-    spread = root / "calibration" / "uncertainty.toml"
-    spread.write_text(_spread_text(spreads_of(found), found), encoding="utf-8")
-    return (*written, generations, spread)
+    return (*written, generations)
+
+
+def write_spreads(found: Calibration) -> Path:
+    """Write how well steps are known; the file that was written."""
+    path = profiles_root() / "calibration" / "uncertainty.toml"
+    path.write_text(_spread_text(spreads_of(found), found), encoding="utf-8")
+    return path
 
 
 def constants(found: Calibration, architecture: str) -> Mapping[str, float]:

@@ -11,7 +11,14 @@ import pytest
 
 from cost_models.profiles import ROOT_VARIABLE, profiles_root
 from cost_models.roofline import load_efficiency, load_generation, load_uncertainty
-from planner.validation.calibrate import Calibration, calibrate, efficiency_under, write_calibration
+from planner.validation.calibrate import (
+    Calibration,
+    calibrate,
+    efficiency_under,
+    with_unseen,
+    write_constants,
+    write_spreads,
+)
 from planner.validation.calibrate.fit import Left
 from planner.validation.calibrate.noise import Spread, fitted_spreads, held
 from planner.validation.calibrate.parameters import Expected, Parameter, parameters_of
@@ -173,14 +180,22 @@ def test_runs_of_new_software_widen_it_alone(found: Calibration):
     assert 0.0 < half < 0.5
 
 
+def test_runs_never_fitted_to_keep_the_errors_of_the_profiles(found: Calibration):
+    (left,) = with_unseen(found, [planted("u-1", 32)]).unseen
+    outcome = outcome_of(left.case.run)
+    assert outcome.step_error is not None
+    assert left.without == left.by_source == pytest.approx(math.log1p(outcome.step_error))
+
+
 def test_writing_touches_its_lines_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Calibration):
     root = tmp_path / "profiles"
     for folder in ("efficiency", "calibration"):
         shutil.copytree(profiles_root() / folder, root / folder)
     monkeypatch.setenv(ROOT_VARIABLE, str(root))
     before = load_efficiency("ampere")
-    once = [path.read_bytes() for path in write_calibration(found)]
-    again = [path.read_bytes() for path in write_calibration(found)]
+    once, again = (
+        [path.read_bytes() for path in (*write_constants(found), write_spreads(found))] for _ in "ab"
+    )
     assert once == again
     after = load_efficiency("ampere")
     assert after.scale != before.scale
