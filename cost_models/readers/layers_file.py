@@ -1,6 +1,6 @@
 """Layers files: any model in plain data, a whole ModelSpec or a short form built from the shared blocks."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
@@ -124,11 +124,9 @@ def _checked(kind: type[_Spec], source: Mapping[str, Any]) -> _Spec:
 
 def _check_sizes(kind: str, operator: Operator) -> None:
     """Sizes are at least 1 where they must be stated, at least 0 elsewhere, never enormous; inputs are named."""
-    for key, about in type(operator).model_fields.items():
-        value = getattr(operator, key)
-        low = 1 if about.is_required() else 0
-        high = MAX_ELEMENTS if isinstance(operator, Traced) else MAX_SIZE
-        if isinstance(value, int) and not low <= value <= high:
+    high = MAX_ELEMENTS if isinstance(operator, Traced) else MAX_SIZE
+    for key, value, low in _sizes(operator):
+        if not low <= value <= high:
             raise InvalidModel(
                 f"layers file, kind {kind}, operator {operator.name}: {key} is {value}; "
                 f"give a whole number between {low} and {high}",
@@ -141,6 +139,17 @@ def _check_sizes(kind: str, operator: Operator) -> None:
             f"name at least {needed}",
             pointer=f"/kinds/{kind}/operators/{operator.name}/inputs",
         )
+
+
+def _sizes(described: Frozen, prefix: str = "") -> Iterator[tuple[str, int, int]]:
+    """Whole numbers of an operator and of its parts: key, value, and the least that it may be."""
+    for key, about in type(described).model_fields.items():
+        value = getattr(described, key)
+        if isinstance(value, int):
+            yield f"{prefix}{key}", value, 1 if about.is_required() else 0
+        for index, part in enumerate(value if isinstance(value, tuple) else ()):
+            if isinstance(part, Frozen):
+                yield from _sizes(part, f"{prefix}{key}/{index}/")
 
 
 def _build(file: LayersFile, name: str) -> ModelSpec:

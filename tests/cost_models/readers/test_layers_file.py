@@ -115,10 +115,23 @@ def test_mistakes_are_named_with_their_place(source, words):
     assert all(word in caught.value.detail for word in words), caught.value.detail
 
 
-@pytest.mark.parametrize(("key", "value"), [("in_features", 0), ("in_features", -8), ("in_features", 10**12)])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("in_features", 0),
+        ("in_features", -8),
+        ("in_features", 10**12),
+        ("parts/1/features", 0),
+        ("parts/1/max_shards", 10**29),
+    ],
+)
 def test_sizes_of_a_whole_specification_are_checked(key, value):
     data = json.loads(load_model("llama-3.2-1b").model_dump_json())
     linear = next(op for op in data["kinds"]["dense"]["operators"] if op["family"] == "linear")
-    linear[key] = value
+    *inner, last = key.split("/")
+    if inner:
+        linear["parts"][int(inner[1])][last] = value
+    else:
+        linear[key] = value
     with pytest.raises(InvalidModel, match=f"kind dense, operator qkv: {key} is {value}"):
         read_model(data)
