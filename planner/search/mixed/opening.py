@@ -63,6 +63,8 @@ class _RankSearch:
         fulls: list[int | None] = (
             list(range(mesh.least_full, most_full(mesh) + 1)) if mesh.uniform_full else [None]
         )
+        if mesh.uniform_full and self._is_slow(None):
+            return Opening(step_of(mesh, self.bound_s), None, is_exact=True)
         for full in fulls:
             if full and self._is_slow(full):
                 break
@@ -92,12 +94,17 @@ class _RankSearch:
         """Bound of K and all larger ones: time does not fall with K, so without memory it holds for them too."""
         return solve_mixed_program(self.mesh.mapped(_unlimited), full).bound_s
 
-    def _is_slow(self, full: int) -> bool:
-        """Whether K and all larger ones are at the target at least; then they are put away."""
+    def _free(self, target_s: float) -> float:
+        """Bound of all K: every rank takes its own."""
+        return solve_mixed_program(self.mesh, None, target_s).bound_s
+
+    def _is_slow(self, full: int | None) -> bool:
+        """Whether K and all larger ones are at the target at least; then they are put away. None: every K, for none is
+        below what each rank takes that recomputes as little as it can."""
         target_s = self._target()
         if not np.isfinite(target_s):
             return False
-        bound_s = self._roomy(full)
+        bound_s = self._roomy(full) if full is not None else self._free(target_s)
         if bound_s < target_s:
             return False
         self.bound_s = min(self.bound_s, bound_s)

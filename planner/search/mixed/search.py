@@ -19,10 +19,9 @@ from planner.answers import Progress
 from planner.candidates import Candidates, enumerate_candidates, strategy_of
 from planner.pools import Pools
 from planner.restrictions import Restrictions
-from planner.search.mixed.bounds import Frame, Recomputes, mixed_bounds, quick_bounds
+from planner.search.mixed.batches import Batch, Batches
 from planner.search.mixed.opening import open_mixed
 from planner.search.mixed.placements import Placement
-from planner.search.mixed.pool_sums import block_counts, pool_sums
 from planner.search.mixed.space import ON_POOLS, add_values, facts_of, on_pools, placements_asked
 from planner.search.opening import Opening
 from planner.search.path_pool import PathPool
@@ -31,11 +30,17 @@ from planner.search.problem import InnerSolution
 from planner.search.search_state import Found, RecomputeRule, SearchLimits, SearchState
 from planner.search.space_search import SpaceSearch
 
-TOGETHER = 64
+TOGETHER = 256
 """Meshes of several pools that are priced in one go."""
 
 DIVED = 2
-"""Meshes of each placement and recompute base that are opened before all others."""
+DIVED_AMONG = 12
+LOWEST = 16_384
+"""Meshes of each placement and recompute base that are opened before all others: among so many until some fit; and how
+many are bounded sharply before any step is known."""
+
+_Bounded = tuple[MeshBatch, Array]
+"""Meshes and their bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +56,6 @@ class MixedOutcome:
     def num_legal(self) -> int:
         """Meshes that break no rule."""
         return self.total - sum(self.illegal.values())
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """Meshes of one placement and recompute base with their bounds, quick ones at first."""
-
-    meshes: MeshBatch
-    frame: Frame
-    bound_s: Array
-
-    def sharpened(self, global_batch: int, cutoff_s: float, late: Callable[[], bool]) -> "_Batch":
-        """The same with the bounds of all meshes below the cut-off made sharper."""
-        below = np.flatnonzero(self.bound_s < cutoff_s)
-        sharp_s = mixed_bounds(self.frame.take(below), self.meshes.take(below), global_batch, late)
-        bound_s = self.bound_s.copy()
-        bound_s[below] = np.maximum(bound_s[below], sharp_s)
-        return replace(self, bound_s=bound_s)
 
 
 class MixedSearch:
@@ -92,8 +80,7 @@ class MixedSearch:
     def run(self) -> MixedOutcome:
         """Search until the gap is closed or time is up."""
         wanted = placements_asked(self._pools, self._restrictions)
-        batches = [batch for place in wanted if len(place.pools) > 1 for batch in self._batches(place)]
-        batches = self._dive(batches)
+        batches = self._dive([of for place in wanted if len(place.pools) > 1 for of in self._listed(place)])
         for place in sorted(wanted, key=lambda one: len(one.names)):  # one group alone is searched fastest
             if len(place.pools) == 1:
                 self._one_pool(place)
@@ -106,10 +93,11 @@ class MixedSearch:
 
     def least_bound_s(self) -> float:
         """A step that no layout of any placement beats, without solving anything; infinite where none fits."""
-        least = np.inf
+        least, batches = np.inf, Batches(self._pools, self._recompute)
         for place in placements_asked(self._pools, self._restrictions):
             if len(place.pools) > 1:
-                for batch in self._batches(place):
+                for meshes in self._listed(place):
+                    batch, _ = batches.below(meshes, least)
                     sharp = batch.sharpened(self._global_batch, least, self._late)
                     least = min(least, float(sharp.bound_s.min(initial=np.inf)))
             else:
@@ -145,62 +133,56 @@ class MixedSearch:
 
     # ---------------------------------------------------------------- several pools
 
-    def _batches(self, place: Placement) -> list[_Batch]:
-        """Legal meshes of a placement on several pools, with their bounds."""
+    def _listed(self, place: Placement) -> list[MeshBatch]:
+        """Legal meshes of a placement on several pools, by recompute base."""
         restrictions = on_pools(self._restrictions)
         if restrictions is None:
             return []
         candidates = self._candidates(place, restrictions)
-        listed = (
+        return [
             replace(batch, key=replace(batch.key, pools=place.pools))
             for batch in candidates.batches
             if batch.size
-        )
-        framed = ((meshes, self._frame(meshes)) for meshes in listed)
-        return [
-            _Batch(meshes, frame, quick_bounds(frame, meshes, self._global_batch)) for meshes, frame in framed
         ]
 
     @property
     def _global_batch(self) -> int:
         return self._pools.situation.job.global_batch
 
-    def _frame(self, meshes: MeshBatch) -> Frame:
-        rule, names = self._recompute, [pool.groups for pool in meshes.key.pools]
-        pricers, between = [self._pools.pricer(own) for own in names], self._pools.between
-        recomputes = Recomputes(rule.free_with(meshes.key.scopes), rule.everywhere)
-        situation = self._pools.situation
-        links = [between(own, other) for own, other in zip(names, [*names[1:], names[0]], strict=True)]
-        return Frame(
-            tuple(
-                pool_sums(pricer, meshes, (recomputes.free, recomputes.everywhere), (after, before))
-                for pricer, after, before in zip(pricers, links, [links[-1], *links[:-1]], strict=True)
-            ),
-            block_counts(pricers[0], meshes),
-            self._pools.pricer(tuple(name for pool in meshes.key.pools for name in pool.groups)).network,
-            recomputes,
-            situation.engine.space(situation.model, situation.job).uniform_full,
-        )
-
-    def _dive(self, batches: list[_Batch]) -> list[_Batch]:
+    def _dive(self, listed: list[MeshBatch]) -> list[_Bounded]:
         """Sharper bounds batch by batch; the lowest meshes of each are opened for a good step, and not counted yet."""
-        sharp: list[_Batch] = []
-        for batch in batches:
-            sharp.append(batch.sharpened(self._global_batch, self._cutoff(), self._late))
-            lowest = np.argsort(sharp[-1].bound_s, kind="stable")[:DIVED]
-            meshes = batch.meshes.take(lowest[sharp[-1].bound_s[lowest] < self._cutoff()])
-            costs_of = self._pools.costs_of(meshes) if meshes.size else None
-            for row in range(meshes.size):
-                if costs_of is not None and not self._late():
-                    self._open(meshes, row, costs_of(row))
-        return sharp
+        batches, found = Batches(self._pools, self._recompute), []
+        for meshes in sorted(listed, key=lambda one: len(one.key.scopes)):
+            batch, above_s = batches.below(meshes, self._cutoff())
+            self._put_rest_away(above_s)
+            if np.isinf(self._cutoff()) and batch.meshes.size > LOWEST:
+                lowest_s = float(np.partition(batch.bound_s, LOWEST)[LOWEST])
+                batch = batch.sharpened(self._global_batch, lowest_s, self._late)
+                self._open_lowest(batch)
+            batch = batch.sharpened(self._global_batch, self._cutoff(), self._late)
+            self._open_lowest(batch)
+            found.append((batch.meshes, batch.bound_s))
+        return found
 
-    def _walk(self, batches: list[_Batch]) -> None:
+    def _open_lowest(self, batch: Batch) -> None:
+        """Open the lowest meshes, until a few of them fit."""
+        lowest = np.argsort(batch.bound_s, kind="stable")[:DIVED_AMONG]
+        lowest = lowest[batch.bound_s[lowest] < self._cutoff()]
+        if not lowest.size:
+            return
+        meshes, fitting = batch.meshes.take(lowest), 0
+        costs_of = self._pools.costs_of(meshes)
+        for row, bound_s in enumerate(batch.bound_s[lowest].tolist()):
+            if fitting == DIVED or bound_s >= self._cutoff() or self._late():
+                return
+            fitting += self._open(meshes, row, costs_of(row)).solution is not None
+
+    def _walk(self, batches: list[_Bounded]) -> None:
         """Open meshes in the order of their bounds until none can beat the best by more than the gap."""
         none = [np.zeros(0, dtype=np.int64)]
-        bound_s = np.concatenate([batch.bound_s for batch in batches] or [np.zeros(0)])
-        owner = np.concatenate([np.full(b.meshes.size, i) for i, b in enumerate(batches)] or none)
-        row = np.concatenate([np.arange(b.meshes.size) for b in batches] or none)
+        bound_s = np.concatenate([bounds for _, bounds in batches] or [np.zeros(0)])
+        owner = np.concatenate([np.full(meshes.size, i) for i, (meshes, _) in enumerate(batches)] or none)
+        row = np.concatenate([np.arange(meshes.size) for meshes, _ in batches] or none)
         self.state.out_of_memory += int(np.isinf(bound_s).sum())
         order = np.argsort(bound_s, kind="stable")
         order = order[np.isfinite(bound_s[order])]
@@ -211,7 +193,7 @@ class MixedSearch:
                 return
             for key in np.unique(owner[places]):
                 mine = places[owner[places] == key]
-                meshes = batches[int(key)].meshes.take(row[mine])
+                meshes = batches[int(key)][0].take(row[mine])
                 costs_of = self._pools.costs_of(meshes)
                 for at, place in enumerate(mine.tolist()):
                     self._look(meshes, at, costs_of(at), float(bound_s[place]))
@@ -280,7 +262,7 @@ class MixedSearch:
         cut = values >= self._cutoff()
         self.state.bounded += int(cut.sum())
         self.state.open += int((~cut).sum())
-        self.state.put_away(float(values.min()))
+        self.state.put_away(float(values.min(initial=np.inf)))
 
     # ---------------------------------------------------------------- shared
 

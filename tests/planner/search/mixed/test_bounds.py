@@ -1,6 +1,7 @@
 """Bounds of meshes over several pools never exceed the step of a strategy that fits: random cuts and recompute."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from planner.evaluation import Context
 from planner.make_plan import _search_parts
 from planner.request import CatalogModel, SearchRequest
 from planner.restrictions import read_restrictions
+from planner.search.mixed.batches import Batches
 from planner.search.mixed.search import MixedSearch
 from planner.search.mixed.space import placements_asked
 from planner.situation import Situation, resolve_model, situate
@@ -72,9 +74,13 @@ def test_no_fitting_strategy_beats_the_bound_of_its_mesh(model, groups, outer, e
     restrictions = read_restrictions({"zero": 1, "mbs": "1,2"}, ())
     parts = _search_parts(context, restrictions, SearchRequest(), np.inf)
     search = MixedSearch(context.pools, restrictions, *parts, lambda progress: None)
-    fitting = 0
+    batches, plain_s, fitting = Batches(context.pools, parts[0]), {}, 0
     for place in placements_asked(context.pools, restrictions):
-        for quick in search._batches(place) if len(place.pools) > 1 else ():
+        for meshes in search._listed(place) if len(place.pools) > 1 else ():
+            quick, above_s = batches.below(meshes, np.inf)
+            assert not above_s.size
+            without_s = plain_s.setdefault(replace(meshes.key, scopes=()), quick.bound_s)
+            assert (quick.bound_s >= without_s * (1 - 1e-12)).all()
             batch = quick.sharpened(of.job.global_batch, np.inf, lambda: False)
             assert (batch.bound_s >= quick.bound_s).all()
             chosen = np.asarray(sorted(rng.sample(range(batch.meshes.size), min(8, batch.meshes.size))))
