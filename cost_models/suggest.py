@@ -8,6 +8,12 @@ _WHOLE_WORD: Final = 4
 """Letters from which on a name that others contain is taken to mean those."""
 
 
+def with_hint(name: str, known: Iterable[str], shown: str = "") -> str:
+    """A name (or what is shown for it), followed by `(did you mean X?)` where one is close."""
+    hint = did_you_mean(name, known).strip()
+    return f"{shown or name} ({hint})" if hint else shown or name
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`did you mean X? ` for the closest known name, or an empty string."""
     known = list(known)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
-from cost_models.suggest import did_you_mean
+from cost_models.suggest import with_hint
 
 _FOLLOWING: Final = "devices_per_domain"
 """A key that follows from the devices of the groups, so that it lacks only where those are wrong."""
@@ -56,8 +56,8 @@ def _unknown(unknown: list[ErrorDetails], missing: Sequence[str]) -> str:
     """Keys that mean nothing, beside the missing one of the same table that may have been meant."""
     names = [".".join(keys_of(fault)) for fault in unknown]
     beside = [name for name in missing if name.rpartition(".")[0] == names[0].rpartition(".")[0]]
-    hint = did_you_mean(names[0].rpartition(".")[2], [name.rpartition(".")[2] for name in beside])
-    return f"unknown key {' and '.join(names[:MAX_NAMED])}{f' ({hint[:-2]}?)' if hint else ''}"
+    meant = [name.rpartition(".")[2] for name in beside]
+    return f"unknown key {with_hint(names[0].rpartition('.')[2], meant, ' and '.join(names[:MAX_NAMED]))}"
 
 
 def _wrong(first: ErrorDetails) -> str:

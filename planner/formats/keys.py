@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from cost_models.errors import BadInput
-from cost_models.suggest import did_you_mean
+from cost_models.suggest import with_hint
 
 AUTO: Final = "auto"
 
@@ -108,8 +108,7 @@ class Keys:
         """Dotted keys that nobody asked for, each with the known one that it may be."""
         for key in self._values:
             if key not in self._asked:
-                hint = did_you_mean(str(key), sorted(self._asked))
-                yield f"{self._path}{key} {hint}".strip()
+                yield with_hint(str(key), sorted(self._asked), f"{self._path}{key}")
         for keys in self._inside.values():
             yield from keys.unknown()
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from cost_models.errors import BadInput
-from cost_models.suggest import did_you_mean
+from cost_models.suggest import with_hint
 from planner.formats.megatron.known import IGNORED, KNOWN, REFUSED
 from planner.formats.megatron.tokens import Raw
 
@@ -40,7 +40,7 @@ class Arguments:
 
     def unknown_hints(self) -> tuple[str, ...]:
         """The unknown arguments, each with the known one that it may be."""
-        return tuple(f"--{name} {did_you_mean(name, sorted(KNOWN))}".strip() for name in self.unknown)
+        return tuple(with_hint(name, sorted(KNOWN), f"--{name}") for name in self.unknown)
 
     def has(self, name: str) -> bool:
         """Whether the argument is given."""

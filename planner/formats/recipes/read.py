@@ -4,7 +4,7 @@ import re
 from typing import Any, Final
 
 from cost_models.errors import BadInput
-from cost_models.suggest import did_you_mean
+from cost_models.suggest import with_hint
 from planner.formats.megatron.arguments import Arguments
 from planner.formats.megatron.job import read_job
 from planner.formats.megatron.known import REFUSED
@@ -148,7 +148,7 @@ def _arguments(fields: dict[str, str], framework: str) -> tuple[Raw, tuple[str, 
         ):
             ignored.append(field)
         else:
-            unknown.append(f"{field} {did_you_mean(field, sorted(by_field))}".strip())
+            unknown.append(with_hint(field, sorted(by_field)))
     return raw, tuple(unknown), tuple(ignored)
 
 
