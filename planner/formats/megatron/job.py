@@ -21,6 +21,7 @@ def read_job(arguments: Arguments, data_parallel: int, program: str, version: st
     """The job of a run on `data_parallel` ranks; raises BadInput naming the argument."""
     micro = arguments.whole("micro-batch-size")
     batch = arguments.whole("global-batch-size", _scheduled(arguments) or micro * data_parallel)
+    batch = _running(arguments, batch, micro * data_parallel)
     return JobRequest(
         seq_len=_sequence(arguments, program),
         global_batch=batch,
@@ -29,6 +30,30 @@ def read_job(arguments: Arguments, data_parallel: int, program: str, version: st
         optimizer=_optimizer(arguments),
         options=_options(arguments, program, data_parallel),
     )
+
+
+def _running(arguments: Arguments, batch: int, unit: int) -> int:
+    """The batch that runs: where it may be decreased, the multiple below of what a micro-batch of all ranks takes
+    (core/num_microbatches_calculator.py). A ramp ends at the batch in whole increments."""
+    ramp = arguments.text("rampup-batch-size").strip("[]").replace(",", " ").split()
+    if ramp and len(ramp) == 3 and all(word.isdigit() for word in ramp):
+        start, step = int(ramp[0]), int(ramp[1])
+        if step and (batch - start) % step:
+            raise BadInput(
+                f"--rampup-batch-size {start} {step}: {batch} - {start} is not divisible by {step}; use an increment "
+                f"that divides {batch - start}",
+                pointer="/rampup-batch-size",
+            )
+    if not arguments.flag("decrease-batch-size-if-needed") or batch % unit == 0:
+        return batch
+    runs = batch // unit * unit
+    if not runs:
+        raise BadInput(
+            f"--global-batch-size {batch} is less than one micro-batch of all ranks, {unit}; give at least {unit}",
+            pointer="/global-batch-size",
+        )
+    arguments.assume("global-batch-size", runs)
+    return runs
 
 
 def _scheduled(arguments: Arguments) -> int:

@@ -324,6 +324,24 @@ def test_switches_that_were_read_past():
         read(**mixed)
 
 
+def test_a_batch_that_does_not_divide_is_decreased_where_megatron_may():
+    """Eight ranks of four sequences: 100 runs as 96 (core/num_microbatches_calculator.py); without the switch it stays
+    and the layout is refused."""
+    odd = {"global_batch_size": 100, "micro_batch_size": 4}
+    assert read(**odd).job.global_batch == 100
+    found = read(**odd, decrease_batch_size_if_needed=True)
+    assert (found.job.global_batch, "global-batch-size=96" in found.assumed) == (96, True)
+    assert (
+        read(global_batch_size=96, micro_batch_size=4, decrease_batch_size_if_needed=True).assumed
+        == read().assumed
+    )
+    with pytest.raises(BadInput, match="less than one micro-batch of all ranks, 32"):
+        read(global_batch_size=24, micro_batch_size=4, decrease_batch_size_if_needed=True)
+    assert read(global_batch_size=96, rampup_batch_size="32 32 1000").job.global_batch == 96
+    with pytest.raises(BadInput, match="96 - 32 is not divisible by 48"):
+        read(global_batch_size=96, rampup_batch_size="32 48 1000")
+
+
 def test_a_schedule_of_batches_starts_with_its_first():
     raw = {name: value for name, value in GPT.items() if name != "global-batch-size"}
     settings = read_megatron({**raw, "step-batch-size-schedule": "0:384 200B:768"}, 8)
