@@ -24,8 +24,8 @@ from cost_models.row_work import (
     MEMORY_FIELDS,
     TRANSIENT_PLACES,
     RowWork,
+    add_memory,
     left_alone,
-    memory_of,
     with_reference,
 )
 from cost_models.rows import RowLayer, Rows, model_rows, stack_shard
@@ -207,10 +207,8 @@ class Pricer:
                 add_launches(walk, parts, self.efficiency, by_module=self.engine.launches_by_module)
                 for total, part in zip((forward, backward, weight, base, spared), parts, strict=True):
                     total[:, index] += layer.count * part
-                for cause, values in enumerate(memory_of(walk)):
-                    # Below 0 an instant is lower than what is saved, which holds for a row of one layer alone.
-                    alone = len(layers) == layer.count == 1
-                    memory[cause, index] += layer.count * (values if alone else np.maximum(values, 0.0))
+                in_turn = index == 0 and self.model.towers_with_embedding
+                add_memory(memory[:, index], walk, layer.count, len(layers), in_turn=in_turn)
                 kernel, message = kernel + len(walk.kernels), message + len(walk.messages)
         memory[TRANSIENT_PLACES, -1] += self._loss_bytes(rows, walks)
         fields = dict(zip(MEMORY_FIELDS, memory[: len(MEMORY_FIELDS)], strict=True))

@@ -19,6 +19,9 @@ MEMORY_FIELDS = (
 TRANSIENT_PLACES = [1, 3, 10]
 """Places of the transient and the full transient bytes, and of the loss's own instant, in `memory_of`."""
 
+INSTANTS = frozenset((1, 3, *range(len(MEMORY_FIELDS), len(MEMORY_FIELDS) + 5)))
+"""Places of instants above what is saved, of which a row of several layers has the highest."""
+
 _DATA = TIME_CAUSES.index("dp_communication")
 
 
@@ -89,3 +92,18 @@ def memory_of(walk: LayerWalk) -> tuple[Num, ...]:
         full.backward_bytes,
         walk.base.behind_bytes,
     )
+
+
+def add_memory(total: Array, walk: LayerWalk, count: int, layers: int, *, in_turn: bool) -> None:
+    """Add `count` equal layers of a row of `layers` kinds to its bytes, (fields, U).
+
+    What instants hold above the saved bytes is summed, which is more than layers that run one after the other hold;
+    `in_turn` takes the highest.
+    """
+    for cause, values in enumerate(memory_of(walk)):
+        if in_turn and cause in INSTANTS:
+            total[cause] = np.maximum(total[cause], values)
+            continue
+        # Below 0 an instant is lower than what is saved, which holds for a row of one layer alone.
+        alone = layers == count == 1
+        total[cause] += count * (values if alone else np.maximum(values, 0.0))

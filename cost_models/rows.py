@@ -45,10 +45,11 @@ def model_rows(model: ModelSpec, job: Job) -> Rows:
     """Rows of a model; MTP layers stand with the head, or as the last block, only when trained."""
     kinds: dict[tuple[str, str, frozenset[str], bool], tuple[int, RowLayer]] = {}
     stored: set[str] = set()
+    whole = model.whole_stacks
     blocks: list[int] = []
     labels: list[str] = []
     for layer in model.layers:
-        if layer.role is Role.BLOCK:
+        if layer.role is Role.BLOCK and layer.stack not in whole:
             labels += [layer.kind] * layer.count
             groups = shared_groups(model, layer)
             left = layer.count
@@ -73,7 +74,12 @@ def model_rows(model: ModelSpec, job: Job) -> Rows:
         head += tuple(loss for _, loss in apart)
     else:
         head += _row(model, predictions)
-    embedding = [layer for layer in model.layers if layer.role in (Role.EMBEDDING, Role.CONNECTOR)]
+    embedding = [
+        layer
+        for layer in model.layers
+        if layer.role in (Role.EMBEDDING, Role.CONNECTOR)
+        or (layer.role is Role.BLOCK and layer.stack in whole)
+    ]
     rows = (_row(model, embedding), *middle, head)
     return Rows(rows, tuple(blocks), tuple(labels), kept)
 

@@ -7,7 +7,6 @@ from typing import Final
 from cost_models.host import host_room_bytes
 from cost_models.profiles import measured_profile
 from cost_models.specs.links import LinkTier
-from cost_models.specs.model import Role
 from cost_models.specs.pools import SHARED
 from cost_models.specs.recompute import ALL_LAYERS
 from cost_models.specs.strategy import Strategy
@@ -44,24 +43,7 @@ def collect_warnings(
         *_strategy(situation, strategy),
         *_pairs(situation, strategy),
         *_vendor(situation),
-        *_towers(situation, strategy),
     )
-
-
-def _towers(situation: Situation, strategy: Strategy) -> Iterator[str]:
-    """Megatron-Core's multimodal models build a vision tower whole, on the first stage."""
-    model = situation.model
-    tower = sum(
-        layer.count
-        for layer in model.layers
-        if layer.role is Role.BLOCK and layer.stack != model.stacks[-1].name
-    )
-    pictures = len(model.stacks) > 1 and not any(stack.reads for stack in model.stacks)
-    if situation.engine.name == "megatron" and pictures and strategy.pp > 1 and strategy.stages[0] < tower:
-        yield (
-            f"stages {strategy.stages[0]}+… divide the {tower} layers of the towers, which Megatron-Core's multimodal "
-            f"models keep on the first stage: give it {tower} or more (stages={tower}+…), or plan with --engine torch"
-        )
 
 
 def _memory(verdict: str, memory: MemoryPrediction) -> Iterator[str]:

@@ -142,7 +142,9 @@ class Engine(ABC):
             raise InvalidJob(f"global batch {job.global_batch}; give at least 1", pointer="/job/global_batch")
 
     def staged(self, model: ModelSpec) -> ModelSpec:
-        """The model as the engine's stages count it."""
+        """The model as the engine's stages count it: every block, and prediction layers with the head."""
+        if model.mtp_in_stages or model.towers_with_embedding:
+            return model.model_copy(update={"mtp_in_stages": False, "towers_with_embedding": False})
         return model
 
     @abstractmethod

@@ -120,8 +120,12 @@ class Megatron(Engine):
             check_predictions(model, job, self.version, since=_at_least(self.version, MTP_STAGES_SINCE))
 
     def staged(self, model: ModelSpec) -> ModelSpec:
-        """With prediction layers among the blocks where they are asked to be."""
-        return model.model_copy(update={"mtp_in_stages": self.settings.mtp_in_stages})
+        """With vision towers whole on the first stage (examples/multimodal, add_encoder of the first rank alone), and
+        prediction layers among the blocks where they are asked to be."""
+        towers = bool(model.towers)
+        return model.model_copy(
+            update={"mtp_in_stages": self.settings.mtp_in_stages, "towers_with_embedding": towers}
+        )
 
     def usual_zero(self, pp: int) -> int:
         """The distributed optimizer; optim_grads_params under Megatron-FSDP, as its argument's default is."""

@@ -117,6 +117,8 @@ class ModelSpec(Frozen):
     """What is needed to build the model and costs nothing: rope, norm, activation, bias, router scoring."""
     assumed: tuple[Assumed, ...] = ()
     reader: str = "layers"
+    towers_with_embedding: bool = False
+    """Whether vision towers stand whole with the embedding, on the first stage, and stages count the rest alone."""
     mtp_in_stages: bool = False
     """Whether stages count the prediction layers, all of them as one more block behind the model's own, so that they
     may stand before the loss's stage; the head of each stays with the loss."""
@@ -157,8 +159,26 @@ class ModelSpec(Frozen):
 
     @property
     def num_layers(self) -> int:
-        """Number of the model's own blocks, without prediction layers."""
-        return sum(layer.count for layer in self.layers if layer.role is Role.BLOCK)
+        """Number of the model's own blocks that stages are cut from, without prediction layers."""
+        return sum(layer.count for layer in self.stage_layers)
+
+    @property
+    def stage_layers(self) -> tuple[Layer, ...]:
+        """Blocks that stages are cut from, in order."""
+        apart = self.whole_stacks
+        return tuple(layer for layer in self.layers if layer.role is Role.BLOCK and layer.stack not in apart)
+
+    @property
+    def whole_stacks(self) -> frozenset[str]:
+        """Stacks that no stage divides."""
+        return self.towers if self.towers_with_embedding else frozenset()
+
+    @property
+    def towers(self) -> frozenset[str]:
+        """Stacks before the last one of a model of tokens, whose output its embedding takes in (vision towers)."""
+        if self.is_vision or any(stack.reads for stack in self.stacks):
+            return frozenset()
+        return frozenset(stack.name for stack in self.stacks[:-1])
 
     @property
     def num_predictions(self) -> int:

@@ -4,21 +4,21 @@ from collections.abc import Sequence
 
 from cost_models.errors import InvalidModel
 from cost_models.operators import AnyOperator, GroupedLinear, Router
-from cost_models.specs.model import Layer, LayerKind, ModelSpec, Role
+from cost_models.specs.model import Layer, LayerKind, ModelSpec
 
 
 def shrunk(model: ModelSpec, blocks: Sequence[int], experts: int) -> ModelSpec:
     """The model with only these blocks (by index, repeats allowed) and so many experts; all else stays."""
-    own = model.expanded(Role.BLOCK)
+    own = tuple(layer for layer in model.stage_layers for _ in range(layer.count))
     if any(layer.shares for layer in model.layers):
         detail = (
             f"{model.name} shares weights between its blocks; a part of it is another model, run it whole"
         )
         raise InvalidModel(detail, pointer="/model")
     chosen = tuple(own[index % len(own)].model_copy(update={"count": 1}) for index in blocks)
-    first = next(i for i, layer in enumerate(model.layers) if layer.role is Role.BLOCK)
+    first = next(i for i, layer in enumerate(model.layers) if layer in model.stage_layers)
     before = model.layers[:first]
-    after = tuple(layer for layer in model.layers[first:] if layer.role is not Role.BLOCK)
+    after = tuple(layer for layer in model.layers[first:] if layer not in model.stage_layers)
     kinds = model.kinds
     if experts != model.num_experts:
         kinds = {name: _fewer_experts(kind, experts) for name, kind in model.kinds.items()}
