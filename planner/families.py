@@ -176,15 +176,18 @@ class _Counter:
         for other in range(3):
             if other != level - 1:
                 others *= legal[other].sum(1)
-        for rule in rules:
-            for option in range(mask.shape[1]):
-                standing = np.flatnonzero(mask[:, option])
+        for option in range(mask.shape[1]):
+            standing = np.flatnonzero(mask[:, option])
+            asked = self._with(rows.take(standing), level, option)
+            for rule in rules:
                 if not len(standing):
-                    continue
-                broken = self._broken(rule, self._with(rows.take(standing), level, option), level)
-                gone = standing[broken]
-                self._count(rule, int(others[gone].sum()))
-                mask[gone, option] = False
+                    break
+                broken = self._broken(rule, asked, level)
+                if broken.any():
+                    gone, standing = standing[broken], standing[~broken]
+                    self._count(rule, int(others[gone].sum()))
+                    mask[gone, option] = False
+                    asked = asked.take(np.flatnonzero(~broken))
 
     def _count(self, rule: Rule, number: int) -> None:
         if number:
