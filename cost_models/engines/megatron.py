@@ -143,6 +143,7 @@ class Megatron(Engine):
             router_fp32=options.router_fp32,
             compute_bytes=wide_bytes(job, self.settings),
             narrow_bytes=NARROW_WEIGHT_BYTES.get(job.precision, 0.0),
+            gathered_bytes=NARROW_WEIGHT_BYTES.get(job.precision, 0.0),
             dispatch_bytes=1.0 if job.options.moe_dispatch_dtype == "fp8" else wide_bytes(job, self.settings),
             expert_capacity_factor=job.options.moe_capacity_factor,
             deduplicated_dispatch=options.deduplicated_dispatch or job.options.moe_dispatcher != "alltoall",

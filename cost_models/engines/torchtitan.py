@@ -83,8 +83,13 @@ class Torchtitan(TorchFamily):
             )
 
     def style(self, job: Job, cp_kind: str) -> Style:
-        """As the torch engines; copies of tokens are weighted in fp32 outside the grouped product."""
-        return replace(super().style(job, cp_kind), weighted_copies=2.0 if self.titan.compile else 4.0)
+        """As the torch engines; copies of tokens are weighted in fp32 outside the grouped product, and operands of fp8
+        products are gathered as they are multiplied (torchao, float8_tensor_parallel.py)."""
+        return replace(
+            super().style(job, cp_kind),
+            weighted_copies=2.0 if self.titan.compile else 4.0,
+            gathered_bytes=job.precision.gemm_bytes if job.precision is Precision.FP8 else 0.0,
+        )
 
     def ways(self, group: ParameterGroup, meshes: MeshBatch) -> Num:
         """Replicas hold all experts again."""

@@ -157,6 +157,9 @@ class Style:
     router_fp32: bool = True
     compute_bytes: float = 2.0  # bytes of the compute dtype
     narrow_bytes: float = 0.0  # of an input of a linear that is kept in fp8 or fp4; 0: in the compute dtype
+    gathered_bytes: float = (
+        0.0  # of an element that sequence parallelism gathers for a linear, as narrow_bytes
+    )
     dispatch_bytes: float = 2.0  # bytes of an element sent to experts in the forward pass
     expert_capacity_factor: float = 0.0  # 0: dropless; else tokens per expert are padded to the capacity
     deduplicated_dispatch: bool = False  # one copy of a token per destination node instead of top_k copies

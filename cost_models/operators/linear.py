@@ -132,19 +132,26 @@ class Linear(Operator):
         return (kept_input(self.inputs[0], elements, style, wide=self.fp32),)
 
     def messages(self, at: Shard, style: Style) -> tuple[Message, ...]:
-        """Sequence parallel: all-gather and reduce-scatter; without it: all-reduce."""
+        """Sequence parallel: all-gather and reduce-scatter; without it: all-reduce.
+
+        Narrow operands are quantised before they are gathered, sums are never narrow (Transformer Engine,
+        pytorch/module/linear.py; torchao, float8_tensor_parallel.py).
+        """
         if self.split == "replicated" or not self.communicates or self.per_sample:
             return ()
         sp = np.asarray(at.sp) > 0
         width = self.in_features if self.split == "column" else self.out_features
-        payload = self._rows(at) * width * style.compute_bytes
+        elements = self._rows(at) * width
+        payload = elements * style.compute_bytes
         with_sp, without = np.where(sp, payload, 0.0), np.where(sp, 0.0, payload)
+        narrow = 0.0 if self.fp32 else style.gathered_bytes
+        gathered = np.where(sp, elements * (narrow or style.compute_bytes), 0.0)
         gather, scatter = Collective.ALL_GATHER, Collective.REDUCE_SCATTER
         if self.split == "column":
             found = (
-                Message(Phase.FORWARD, gather, Axis.TP, with_sp, overlap_class="tp_gemm"),
+                Message(Phase.FORWARD, gather, Axis.TP, gathered, overlap_class="tp_gemm"),
                 Message(Phase.INPUT_GRADIENT, scatter, Axis.TP, with_sp, overlap_class="tp_wgrad"),
-                Message(Phase.WEIGHT_GRADIENT, gather, Axis.TP, with_sp, overlap_class="tp_wgrad_gather"),
+                Message(Phase.WEIGHT_GRADIENT, gather, Axis.TP, gathered, overlap_class="tp_wgrad_gather"),
                 Message(
                     Phase.INPUT_GRADIENT, Collective.ALL_REDUCE, Axis.TP, without, overlap_class="tp_wgrad"
                 ),
@@ -152,7 +159,7 @@ class Linear(Operator):
             return found
         return (
             Message(Phase.FORWARD, scatter, Axis.TP, with_sp, overlap_class="tp_gemm"),
-            Message(Phase.INPUT_GRADIENT, gather, Axis.TP, with_sp, overlap_class="tp_gemm"),
+            Message(Phase.INPUT_GRADIENT, gather, Axis.TP, gathered, overlap_class="tp_gemm"),
             Message(Phase.FORWARD, Collective.ALL_REDUCE, Axis.TP, without),
         )
 
