@@ -35,7 +35,7 @@ from planner.sweep.solve import solve_request
 from planner.verify import verify
 from tests.planner.search.drawn import drawn
 from tests.planner.search.test_plan_anytime import counts_add_up
-from tests.planner.test_plan_brute_force import ENGINES, random_model
+from tests.planner.test_plan_brute_force import ENGINES, WHOLE_LAYERS, random_model
 
 OPTIONS = (
     {},
@@ -90,8 +90,9 @@ def random_question(rng: random.Random) -> tuple[Situation, SearchRequest]:
         engine=rng.choice(ENGINES[:3] if mixed else ENGINES),
         options=rng.choice(OPTIONS),
     )
+    pins = rng.choice(PINS)
     search = SearchRequest(
-        pins=rng.choice(PINS),
+        pins={} if "recompute" in pins and job.engine in WHOLE_LAYERS else pins,
         top_k=rng.choice((0, 2, 5)),
         gap=rng.choice((1e-3, 0.0, 0.02)),
         allow_at_risk=rng.random() < 0.2,
