@@ -57,7 +57,7 @@ def shared(of: Situation, pins: dict, words: list[str]) -> Iterable[Strategy]:
     """The space, and where all may rest on the host every share of an optimizer that may."""
     anything = pins.get("offload") == "allowed"
     named = {key: value for key, value in pins.items() if not anything or key != "offload"}
-    for strategy in strategies(of, named | ({"act_offload": "allowed"} if anything else {}), words):
+    for strategy in strategies(of, ({"act_offload": "allowed"} if anything else {}) | named, words):
         yield strategy
         if anything and strategy.offload == "optimizer":
             yield from (replace(strategy, offload=share) for share in SHARES)
