@@ -201,11 +201,10 @@ def _least_cuts(last: Int, before: Array, first: Int) -> Int:
     for one in range(int(group.max()) + 1):
         here = np.flatnonzero(group.reshape(-1) == one)
         _, distinct = np.unique(height[here], axis=0, return_index=True)
-        here = here[distinct]
-        for cut in here.tolist():
-            above = (height[here] <= height[cut]).all(1)
-            if int(above.sum()) == 1:
-                kept.append(cut)
+        left = here[distinct[np.argsort(height[here[distinct]].sum(1), kind="stable")]]
+        while left.size:  # the lowest sum that is left is above none of the others
+            kept.append(int(left[0]))
+            left = left[1:][(height[left[1:]] < height[left[0]]).any(1)]
     return np.asarray(sorted(kept), dtype=np.int64)
 
 

@@ -21,7 +21,7 @@ from cost_models.specs.strategy import Strategy
 from planner.candidates import enumerate_candidates, strategy_of
 from planner.evaluation import Context
 from planner.make_plan import make_plan
-from planner.request import CatalogModel, PresetCluster, SearchRequest
+from planner.request import CatalogModel, PresetCluster, SearchRequest, SpecCluster
 from planner.restrictions import read_restrictions
 from planner.search.bulk import outcomes
 from planner.situation import Situation, resolve
@@ -29,6 +29,23 @@ from planner.situation import Situation, resolve
 MAX_SECONDS: Final = 120.0
 DRAWN: Final = 4_000
 """Strategies that are drawn to measure evaluation."""
+
+
+HALVES: Final = "a100-and-h100"
+"""Name of a cluster of which one half is A100, the other H100, in nodes of 8 on one InfiniBand network."""
+
+
+def half_and_half(devices: int) -> SpecCluster:
+    """The cluster of two kinds, with so many devices in all."""
+    groups = [
+        {"name": name, "device": f"{name}-sxm-80gb", "nodes": devices // 16, "devices_per_node": 8}
+        for name in ("a100", "h100")
+    ]
+    tiers = [
+        {"name": "nvlink", "bytes_per_s": 300e9, "latency_s": 2e-6},
+        {"name": "infiniband", "bytes_per_s": 25e9, "latency_s": 4e-6},
+    ]
+    return SpecCluster(spec={"name": HALVES, "groups": groups, "tiers": tiers})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +63,10 @@ class Case:
 
     def situation(self) -> Situation:
         """The request resolved."""
+        preset = PresetCluster(name=self.cluster, devices=self.devices)
         return resolve(
             CatalogModel(name=self.model),
-            PresetCluster(name=self.cluster, devices=self.devices),
+            half_and_half(self.devices) if self.cluster == HALVES else preset,
             JobRequest(seq_len=self.seq_len, global_batch=self.global_batch, engine=self.engine),
         )
 
@@ -61,6 +79,11 @@ CASES: Final = (
     Case("deepseek-v3-2048", "deepseek-v3", "dgx-h800", 2048, 4096, 15360, within_s=5.0),
     Case("nemotron-h-56b-64-torch", "nemotron-h-56b", "dgx-h100", 64, 8192, 512, "torch"),
     Case("kimi-k2-100000", "kimi-k2", "dgx-h100", 100_000, 4096, 100_000, within_s=30.0),
+)
+
+MIXED: Final = (
+    Case("llama-70b-mixed-1024", "llama-3.1-70b", HALVES, 1024, 8192, 2048, within_s=10.0),
+    Case("deepseek-v3-mixed-1024", "deepseek-v3", HALVES, 1024, 4096, 15360, within_s=10.0),
 )
 
 GROWTH: Final = tuple(
@@ -92,7 +115,7 @@ def measured(case: Case) -> dict[str, object]:
         "solved": found.meshes_solved,
         "open": found.meshes_open,
         "peak_bytes": peak,
-        "evaluations_per_s": evaluations_per_s(situation),
+        "evaluations_per_s": None if case.cluster == HALVES else evaluations_per_s(situation),
         "plan": result.best.strategy.mesh_text() if result.best else None,
     }
 
@@ -151,7 +174,7 @@ def _cells(row: dict[str, object]) -> tuple[str, ...]:
         f"{row['wall_s']:.2f}",
         f"{row['processor_s']:.2f}",
         "-" if asked is None else f"{asked:g}",
-        f"{row['evaluations_per_s']:,.0f}",
+        "-" if row["evaluations_per_s"] is None else f"{row['evaluations_per_s']:,.0f}",
         f"{row['meshes']:,}",
         f"{sum(illegal.values()):,}" if isinstance(illegal, dict) else "-",
         *(f"{row[name]:,}" for name in ("out_of_memory", "bounded", "solved", "open")),
@@ -162,10 +185,10 @@ def _cells(row: dict[str, object]) -> tuple[str, ...]:
 def main(arguments: list[str]) -> int:
     """Run the cases one after the other in processes of their own and write the table."""
     if arguments[:1] == ["--one"]:
-        (case,) = (case for case in (*CASES, *GROWTH) if case.name == arguments[1])
+        (case,) = (case for case in (*CASES, *MIXED, *GROWTH) if case.name == arguments[1])
         sys.stdout.write(json.dumps(measured(case)) + "\n")
         return 0
-    cases = GROWTH if "--growth" in arguments else CASES
+    cases = GROWTH if "--growth" in arguments else (*CASES, *MIXED)
     wanted = [name for name in arguments if not name.startswith("--")]
     rows = []
     for case in cases:
