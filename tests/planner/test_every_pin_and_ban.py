@@ -8,7 +8,7 @@ import pytest
 from cost_models.errors import BadInput
 from planner.candidates import enumerate_candidates
 from planner.make_plan import make_plan
-from planner.relax.clash import legal_values
+from planner.relax.clash import clash, legal_values
 from planner.request import SearchRequest
 from planner.restrictions import read_restrictions, shown_value
 
@@ -53,7 +53,7 @@ def counts(of, pins, bans=()):
     return seen, found
 
 
-ENGINES = ("megatron", pytest.param("torch", marks=pytest.mark.matrix), "deepspeed")
+ENGINES = ("deepspeed", *(pytest.param(name, marks=pytest.mark.matrix) for name in ("megatron", "torch")))
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -150,9 +150,15 @@ def test_with_none_banned_a_block_is_recomputed_at_the_least_cost(make_situation
 )  # fmt: skip
 def test_an_empty_space_names_what_clashes(make_situation, pins, bans, said):
     of = make_situation("llama-3.1-8b", "dgx-h100", 16, seq_len=4096, global_batch=64)
-    result = make_plan(of, SearchRequest(pins=pins, bans=bans))
+    assert said in clash(of, SearchRequest(pins=pins, bans=bans))
+
+
+def test_the_clash_is_in_the_answer(make_situation):
+    of = make_situation("llama-3.1-8b", "dgx-h100", 16, seq_len=4096, global_batch=64)
+    result = make_plan(of, SearchRequest(pins={"tp": 3}))
     assert result.status == "infeasible"
-    assert said in result.reason
+    assert "pin tp=3 (1, 2, 4 or 8 would do) leaves nothing" in result.reason
+    assert not clash(of, SearchRequest())
 
 
 @pytest.mark.parametrize(
