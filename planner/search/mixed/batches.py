@@ -45,13 +45,15 @@ class Batches:
     _plain: dict[MeshKey, tuple[MeshBatch, Array]] = field(default_factory=dict)
     _sums: dict[tuple[object, ...], tuple[MeshBatch, PoolSums]] = field(default_factory=dict)
 
-    def below(self, meshes: MeshBatch, cutoff_s: float) -> tuple[Batch, Array]:
-        """The meshes whose quick bounds are below the cut-off, and the bounds of the others."""
+    def below(self, meshes: MeshBatch, cutoff_s: float) -> tuple[Batch | None, Array]:
+        """The meshes whose quick bounds without scopes are below the cut-off, if any, and the bounds of the others."""
         known = self._plain.get(replace(meshes.key, scopes=()))
         above_s = np.zeros(0)
         if known is not None and _alike(known[0], meshes):
             below = known[1] < cutoff_s
             meshes, above_s = meshes.take(np.flatnonzero(below)), known[1][~below]
+            if not meshes.size:
+                return None, above_s
         frame = self._frame(meshes)
         bound_s = quick_bounds(frame, meshes, self.pools.situation.job.global_batch)
         if not meshes.key.scopes:

@@ -98,8 +98,9 @@ class MixedSearch:
             if len(place.pools) > 1:
                 for meshes in self._listed(place):
                     batch, _ = batches.below(meshes, least)
-                    sharp = batch.sharpened(self._global_batch, least, self._late)
-                    least = min(least, float(sharp.bound_s.min(initial=np.inf)))
+                    if batch is not None:
+                        sharp = batch.sharpened(self._global_batch, least, self._late)
+                        least = min(least, float(sharp.bound_s.min(initial=np.inf)))
             else:
                 search, candidates = self._searcher(place)
                 least = min(least, search.least_of_families_s(candidates.families))
@@ -155,6 +156,8 @@ class MixedSearch:
         for meshes in sorted(listed, key=lambda one: len(one.key.scopes)):
             batch, above_s = batches.below(meshes, self._cutoff())
             self._put_rest_away(above_s)
+            if batch is None:
+                continue
             if np.isinf(self._cutoff()) and batch.meshes.size > LOWEST:
                 lowest_s = float(np.partition(batch.bound_s, LOWEST)[LOWEST])
                 batch = batch.sharpened(self._global_batch, lowest_s, self._late)

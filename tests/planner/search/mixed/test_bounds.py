@@ -78,7 +78,8 @@ def test_no_fitting_strategy_beats_the_bound_of_its_mesh(model, groups, outer, e
     for place in placements_asked(context.pools, restrictions):
         for meshes in search._listed(place) if len(place.pools) > 1 else ():
             quick, above_s = batches.below(meshes, np.inf)
-            assert not above_s.size
+            assert quick is not None and not above_s.size
+            assert batches.below(replace(meshes, key=replace(meshes.key, scopes=("none",))), 0.0)[0] is None
             without_s = plain_s.setdefault(replace(meshes.key, scopes=()), quick.bound_s)
             assert (quick.bound_s >= without_s * (1 - 1e-12)).all()
             batch = quick.sharpened(of.job.global_batch, np.inf, lambda: False)
