@@ -204,7 +204,7 @@ class Pricer:
                 kernels = kernel_s[kernel : kernel + len(walk.kernels)]
                 messages = message_s[message : message + len(walk.messages)]
                 parts = self._walk_seconds(walk, kernels, messages, points)
-                add_launches(walk, parts, self.efficiency, by_module=self.engine.launches_by_module)
+                add_launches(walk, messages, parts, self.efficiency, by_module=self.engine.launches_by_module)
                 for total, part in zip((forward, backward, weight, base, spared), parts, strict=True):
                     total[:, index] += layer.count * part
                 in_turn = index == 0 and self.model.towers_with_embedding

@@ -139,4 +139,4 @@ def test_a_device_without_factors_takes_its_architectures_curves():
 )
 def test_every_host_takes_its_time_to_launch(architecture: str):
     """A module costs its host: without a reading a device takes others', or small layers were fastest on it."""
-    assert 0.4e-3 <= load_efficiency(architecture).module_s <= 1.2e-3
+    assert 0.35e-3 <= load_efficiency(architecture).module_s <= 1.2e-3
