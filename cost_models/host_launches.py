@@ -26,6 +26,7 @@ take at tp 2 in the median 4.3 ms on H100 with all-reduces, 5.4 with the ten mes
 and 7.7, GB200 6.7 and 7.6; profiles/published/megatron_ci.json): 0.19 to 0.29 of a module each. A reduction in place is
 a launch and little else: tp 1, 2 and 4 with all-reduces differ by less than their repeats."""
 
+
 def add_launches(
     walk: LayerWalk, message_s: Array, parts: PassParts, efficiency: Efficiency, *, by_module: bool
 ) -> None:

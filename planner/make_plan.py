@@ -19,8 +19,8 @@ from planner.request import SearchRequest
 from planner.restrictions import Restrictions, check_scopes, read_restrictions
 from planner.search.mixed.search import MixedOutcome, MixedSearch
 from planner.search.mixed.space import check_groups
-from planner.search.search_state import Found, RecomputeRule, SearchLimits, SearchState, mesh_axes
-from planner.search.space_search import SpaceSearch
+from planner.search.space.search_state import Found, RecomputeRule, SearchLimits, SearchState, mesh_axes
+from planner.search.space.space_search import SpaceSearch
 from planner.situation import Situation
 from planner.varied import varied
 from planner.verify import verify

@@ -35,7 +35,7 @@ MOST: Final = 64
 LEAST_SECONDS: Final = 0.05
 STEPS_GAIN: Final = 1.02
 """A combination is searched up to this far above the best step before it: small steps from its best plan may lead below
-(search/polish.py)."""
+(search/space/polish.py)."""
 
 
 @dataclass(frozen=True, slots=True)

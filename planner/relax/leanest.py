@@ -20,8 +20,8 @@ from planner.evaluation import Context, evaluate_many, predict
 from planner.relax.lack import lack
 from planner.request import SearchRequest
 from planner.restrictions import Restrictions, read_restrictions
-from planner.search.memory_bounds import MeshSums
-from planner.search.mesh_bounds import mesh_sums
+from planner.search.bounding.memory_bounds import MeshSums
+from planner.search.bounding.mesh_bounds import mesh_sums
 from planner.situation import Situation
 
 TRIED_MESHES: Final = 16

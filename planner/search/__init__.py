@@ -1,5 +1,7 @@
-"""The exact search inside one mesh: stage boundaries and full recompute, with a proof.
+"""The search, from one mesh to all of them.
 
+Here stands the exact search inside one mesh: stage boundaries and full recompute, with a proof. `bounding` holds lower
+bounds of many meshes at once, `space` the search over the whole space, `mixed` what several device groups change.
 Importing this package loads no solver; `solve_inner` does so when bounds and the greedy solution leave something open.
 """
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from cost_models.chunk import Array, ChunkCosts, Index, MeshCosts, exposed_sync_s, step_tail_s
 from cost_models.step import sync_window_s
-from planner.search.path_pool import PathPool
+from planner.search.bounding.path_pool import PathPool
 from planner.search.problem import (
     InnerSolution,
     chunks_of,

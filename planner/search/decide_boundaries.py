@@ -10,7 +10,6 @@ from cost_models.schedule import PathCoefficients
 from planner.search.constraints import define_row, forbid_rank
 from planner.search.cuts import distinct, pair_paths, rank_paths, solution_paths
 from planner.search.domains import Domains
-from planner.search.effort import Closed, Effort
 from planner.search.greedy import full_rule, improve
 from planner.search.objective import Goal
 from planner.search.problem import (
@@ -24,6 +23,7 @@ from planner.search.relaxation import Relaxation
 from planner.search.rows import RowBuilder
 from planner.search.scaling import Scale
 from planner.search.solver import Answer, run_solver
+from planner.search.space.effort import Closed, Effort
 from planner.search.variables import boundary_variables, hint_boundaries, read_boundaries
 
 # Moves of the local search from each relaxed answer: enough to find what is near, the rest is the solver's.

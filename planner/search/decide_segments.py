@@ -9,12 +9,12 @@ from ortools.sat.python import cp_model
 from cost_models.schedule import PathCoefficients
 from planner.search import constraints as define
 from planner.search.cuts import solution_paths
-from planner.search.effort import Closed, Effort
 from planner.search.greedy import full_rule, improve
 from planner.search.objective import Goal
 from planner.search.rank_program import RankProgram
 from planner.search.scaling import Scale
 from planner.search.solver import Answer, run_solver
+from planner.search.space.effort import Closed, Effort
 from planner.search.variables import SegmentVariables, hint_segments, read_segments, segment_variables
 
 # Moves of the local search from each relaxed answer: enough to find what is near, the rest is the solver's.

@@ -8,8 +8,8 @@ where there are few, pricing every one is exact and faster than any solver: the 
 import numpy as np
 
 from cost_models.chunk import Index, MeshCosts
+from planner.search.bounding.path_pool import PathPool
 from planner.search.greedy import FEW_CUTS, FullRule
-from planner.search.path_pool import PathPool
 from planner.search.problem import InnerSolution, chunks_of, of_choices, price_many, step_of, steps_of
 from planner.search.rank_program import RankProgram
 

@@ -15,8 +15,8 @@ from cost_models.schedule import in_flight
 from cost_models.step import virtual_stage
 from planner.search.band_program import best_cut
 from planner.search.baselines import even_stages
+from planner.search.bounding.path_pool import PathPool
 from planner.search.bounds import Programs, rank_programs
-from planner.search.path_pool import PathPool
 from planner.search.problem import (
     InnerSolution,
     chunks_of,

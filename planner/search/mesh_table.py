@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from cost_models.chunk import Array, LayerTable, MeshCosts
-from planner.search.memory_bounds import MeshSums
+from planner.search.bounding.memory_bounds import MeshSums
 
 
 def without_full(mesh: MeshCosts) -> MeshCosts:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cost_models.chunk import MeshCosts
-from planner.search.path_pool import PathPool
+from planner.search.bounding.path_pool import PathPool
 from planner.search.problem import InnerSolution, pipeline_of, step_of
 
 

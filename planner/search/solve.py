@@ -20,7 +20,6 @@ from cost_models.chunk import MeshCosts
 from planner.search.baselines import even_stages, solve_exhaustively
 from planner.search.bounds import chunk_bound, inner_lower_bound, rank_programs
 from planner.search.chunk_cuts import best_declared
-from planner.search.effort import Closed, Effort
 from planner.search.few_cuts import best_of_few
 from planner.search.greedy import full_rule, greedy, greedy_ranks
 from planner.search.objective import Goal
@@ -33,6 +32,7 @@ from planner.search.problem import (
     price_one,
 )
 from planner.search.rank_program import RankProgram
+from planner.search.space.effort import Closed, Effort
 from planner.search.windows import takes_every_cut
 
 

@@ -8,7 +8,7 @@ from time import monotonic
 
 from ortools.sat.python import cp_model
 
-from planner.search.effort import Effort
+from planner.search.space.effort import Effort
 
 LOOKED_EVERY_S = 0.2
 """How often a running solver is asked to stop, if it should."""

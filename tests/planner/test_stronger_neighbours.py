@@ -22,7 +22,7 @@ from planner.make_plan import make_plan
 from planner.request import CatalogModel, SearchRequest
 from planner.search.bulk import outcomes
 from planner.search.problem import price_many
-from planner.search.search_state import mesh_axes
+from planner.search.space.search_state import mesh_axes
 from planner.situation import Situation, resolve_model, situate
 from planner.validation.search_speed import CASES, random_strategies
 from tests.planner.search.drawn import drawn

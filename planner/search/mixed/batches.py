@@ -16,7 +16,7 @@ from planner.families import AXES
 from planner.pools import Pools
 from planner.search.mixed.bounds import Frame, Recomputes, mixed_bounds, quick_bounds
 from planner.search.mixed.pool_sums import PoolSums, block_counts, pool_sums
-from planner.search.search_state import RecomputeRule
+from planner.search.space.search_state import RecomputeRule
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from cost_models.chunk import Array
 from cost_models.mesh import Int
 from cost_models.schedule import stage_table
 from cost_models.schedule.names import ScheduleName
-from planner.search.memory_bounds import waiting_vectors
+from planner.search.bounding.memory_bounds import waiting_vectors
 from planner.search.mixed.pool_sums import PoolSums
 
 TINY = 1e-30

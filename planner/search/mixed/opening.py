@@ -13,6 +13,7 @@ import numpy as np
 from cost_models.chunk import Index, MeshCosts
 from cost_models.mixed_costs import MixedCosts
 from planner.search.band_program import best_cut
+from planner.search.bounding.path_pool import PathPool
 from planner.search.few_cuts import best_of_few
 from planner.search.greedy import FullRule, improve
 from planner.search.mixed.rank_program import (
@@ -22,9 +23,8 @@ from planner.search.mixed.rank_program import (
     solve_mixed_program,
 )
 from planner.search.mixed.shares import best_shared
-from planner.search.opening import Opening
-from planner.search.path_pool import PathPool
 from planner.search.problem import InnerSolution, has_partition, most_full, pipeline_of, step_of
+from planner.search.space.opening import Opening
 
 MOVES = 12
 """Moves of single blocks by which the cut of a program is improved."""

@@ -19,16 +19,16 @@ from planner.answers import Progress
 from planner.candidates import Candidates, enumerate_candidates, strategy_of
 from planner.pools import Pools
 from planner.restrictions import Restrictions
+from planner.search.bounding.path_pool import PathPool
 from planner.search.mixed.batches import Batch, Batches
 from planner.search.mixed.opening import open_mixed
 from planner.search.mixed.placements import Placement
 from planner.search.mixed.space import ON_POOLS, add_values, facts_of, on_pools, placements_asked
-from planner.search.opening import Opening
-from planner.search.path_pool import PathPool
-from planner.search.polish import Polish
 from planner.search.problem import InnerSolution
-from planner.search.search_state import Found, RecomputeRule, SearchLimits, SearchState
-from planner.search.space_search import SpaceSearch
+from planner.search.space.opening import Opening
+from planner.search.space.polish import Polish
+from planner.search.space.search_state import Found, RecomputeRule, SearchLimits, SearchState
+from planner.search.space.space_search import SpaceSearch
 
 TOGETHER = 256
 """Meshes of several pools that are priced in one go."""

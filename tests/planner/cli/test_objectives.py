@@ -9,7 +9,7 @@ import pytest
 from cost_models.specs.job import JobRequest
 from planner.make_plan import least_step_s
 from planner.request import CatalogModel, PresetCluster, SearchRequest
-from planner.search.frontier import Frontier, Late
+from planner.search.space.frontier import Frontier, Late
 from planner.situation import resolve
 
 SMALL = (

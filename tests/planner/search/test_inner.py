@@ -18,7 +18,7 @@ from planner.search import (
     solve_exhaustively,
     solve_inner,
 )
-from planner.search.path_pool import PathPool
+from planner.search.bounding.path_pool import PathPool
 from tests.planner.search.builders import Shape, large_mesh, random_mesh
 
 GAP = 1e-6

@@ -15,7 +15,7 @@ from cost_models.schedule import ScheduleName
 from planner.candidates import enumerate_candidates
 from planner.evaluation import Context
 from planner.restrictions import read_restrictions
-from planner.search.cut_bounds import (
+from planner.search.bounding.cut_bounds import (
     RowTimes,
     TellingRanks,
     _held,
@@ -23,13 +23,13 @@ from planner.search.cut_bounds import (
     declared_bounds,
     telling_ranks,
 )
-from planner.search.mesh_bounds import CHUNK, batch_sums
+from planner.search.bounding.mesh_bounds import CHUNK, batch_sums
+from planner.search.bounding.path_pool import PathPool, point_of
+from planner.search.bounding.pool_bounds import MemberTimes, PoolBounds
+from planner.search.bounding.program_bounds import program_bounds
+from planner.search.bounding.state_block import Parts, RowBytes, StateBlock, fewest_replicas, state_points
 from planner.search.mesh_table import without_full
-from planner.search.path_pool import PathPool, point_of
-from planner.search.pool_bounds import MemberTimes, PoolBounds
 from planner.search.problem import chunks_of, price_many
-from planner.search.program_bounds import program_bounds
-from planner.search.state_block import Parts, RowBytes, StateBlock, fewest_replicas, state_points
 from planner.search.windows import declared_cuts
 
 GREEDY = import_module("planner.search.greedy")  # the package has a function of that name

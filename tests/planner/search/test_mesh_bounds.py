@@ -13,8 +13,8 @@ from cost_models.step import step_costs
 from planner.candidates import enumerate_candidates
 from planner.evaluation import Context
 from planner.restrictions import read_restrictions
-from planner.search.memory_bounds import FullRecompute, forced
-from planner.search.mesh_bounds import frequent_blocks, mesh_sums, step_bounds
+from planner.search.bounding.memory_bounds import FullRecompute, forced
+from planner.search.bounding.mesh_bounds import frequent_blocks, mesh_sums, step_bounds
 from planner.search.windows import stage_window, takes_every_cut
 
 CASES = [

@@ -5,8 +5,8 @@ from planner.evaluation import Context
 from planner.make_plan import make_plan
 from planner.request import SearchRequest
 from planner.restrictions import read_restrictions
-from planner.search.picks import around, own_states
-from planner.search.search_state import mesh_axes
+from planner.search.space.picks import around, own_states
+from planner.search.space.search_state import mesh_axes
 
 
 def test_no_pinned_neighbour_is_faster_than_the_second(make_situation):

@@ -10,9 +10,9 @@ from cost_models.mixed_costs import MixedCosts
 from cost_models.schedule import ScheduleName
 from cost_models.step import step_costs
 from planner.search import solve_exhaustively
+from planner.search.bounding.path_pool import PathPool
 from planner.search.mixed.opening import open_mixed
 from planner.search.mixed.rank_program import narrowed, solve_mixed_program
-from planner.search.path_pool import PathPool
 from planner.search.problem import pipeline_of, price_many, step_of
 from tests.planner.search.builders import random_mesh
 from tests.planner.search.mixed.test_brute_force import declared

@@ -20,7 +20,7 @@ from cost_models.mesh import SCHEDULES, MeshBatch
 from cost_models.pricing import Pricer
 from cost_models.rows import Rows
 from cost_models.schedule.names import ScheduleName
-from planner.search.cut_bounds import Late, RowTimes, never
+from planner.search.bounding.cut_bounds import Late, RowTimes, never
 from planner.search.windows import takes_every_cut
 
 MOST_NUMBERS = 200_000

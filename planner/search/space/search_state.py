@@ -10,7 +10,7 @@ from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from cost_models.specs.strategy import Strategy
 from planner.search.mesh_table import all_full, without_full
 from planner.search.problem import InnerSolution, price_many
-from planner.search.walk import Walked
+from planner.search.space.walk import Walked
 
 
 @dataclass(frozen=True, slots=True)

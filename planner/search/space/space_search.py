@@ -13,18 +13,25 @@ from cost_models.chunk import Array
 from cost_models.mesh import MeshBatch
 from cost_models.rows import model_rows
 from planner.families import Families
-from planner.search.bundle_queue import BundleQueue
-from planner.search.bundles import Bundle, BundlePricer, Bundles
-from planner.search.frontier import Frontier, Late, Nodes, Recomputes
-from planner.search.memory_bounds import FullRecompute, forced
-from planner.search.mesh_bounds import frequent_blocks, mesh_sums, step_bounds
+from planner.search.bounding.memory_bounds import FullRecompute, forced
+from planner.search.bounding.mesh_bounds import frequent_blocks, mesh_sums, step_bounds
+from planner.search.bounding.pipe_bounds import Cut, Few
 from planner.search.mesh_table import all_recomputed
-from planner.search.next_best import MORE_PLANS_WALKED, NextBest
-from planner.search.opening import open_mesh
-from planner.search.picks import beside, beside_scopes, first_of_each, own_states, plain_kinds, plain_states
-from planner.search.pipe_bounds import Cut, Few
-from planner.search.search_state import Found, RecomputeRule, SearchLimits, SearchState
-from planner.search.walk import PRICED_TOGETHER, Walk
+from planner.search.space.bundle_queue import BundleQueue
+from planner.search.space.bundles import Bundle, BundlePricer, Bundles
+from planner.search.space.frontier import Frontier, Late, Nodes, Recomputes
+from planner.search.space.next_best import MORE_PLANS_WALKED, NextBest
+from planner.search.space.opening import open_mesh
+from planner.search.space.picks import (
+    beside,
+    beside_scopes,
+    first_of_each,
+    own_states,
+    plain_kinds,
+    plain_states,
+)
+from planner.search.space.search_state import Found, RecomputeRule, SearchLimits, SearchState
+from planner.search.space.walk import PRICED_TOGETHER, Walk
 
 BESIDE_WITHIN = 1.004
 MOST_BESIDE = 16

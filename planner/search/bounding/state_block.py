@@ -17,7 +17,7 @@ from cost_models.pricing import Pricer
 from cost_models.row_work import RowWork
 from cost_models.states import RowStates, joined_states
 from planner.families import Families
-from planner.search.mesh_bounds import CHUNK
+from planner.search.bounding.mesh_bounds import CHUNK
 
 STATE_AXES = ("tp", "cp", "pp", "ep", "etp", "dp")
 """Degrees that parameter states see, beside their own (ZeRO, replicas, offload)."""

@@ -16,8 +16,8 @@ import numpy as np
 from cost_models.chunk import Array
 from cost_models.mesh import SCHEDULES, MeshBatch
 from cost_models.rows import Rows
-from planner.search.cut_bounds import RowTimes
-from planner.search.memory_bounds import Forced, MeshSums, held_at_least
+from planner.search.bounding.cut_bounds import RowTimes
+from planner.search.bounding.memory_bounds import Forced, MeshSums, held_at_least
 from planner.search.windows import takes_every_cut
 
 

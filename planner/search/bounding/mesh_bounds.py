@@ -30,7 +30,7 @@ from cost_models.mesh_costs import BatchRules, batch_rules, straggler_factor
 from cost_models.pricing import PricedRows, Pricer
 from cost_models.rows import Rows
 from cost_models.schedule.names import ScheduleName
-from planner.search.memory_bounds import Blocks, Forced, MeshSums
+from planner.search.bounding.memory_bounds import Blocks, Forced, MeshSums
 
 CHUNK = 8192
 """Meshes priced together; bounds the memory of a search."""

@@ -14,10 +14,10 @@ import numpy as np
 from cost_models.chunk import Index, MeshCosts
 from cost_models.specs.recompute import ALL_LAYERS, Recompute
 from cost_models.specs.strategy import Strategy
+from planner.search.bounding.path_pool import PathPool
 from planner.search.greedy import FullRule, improve
-from planner.search.path_pool import PathPool
 from planner.search.problem import chunks_of, excess_bytes, price_one, steps_of
-from planner.search.search_state import Found, SearchState
+from planner.search.space.search_state import Found, SearchState
 
 MOST_MOVES = 40
 MOST_ROUNDS = 8

@@ -8,13 +8,13 @@ import numpy as np
 
 from cost_models.chunk import Array
 from cost_models.rows import model_rows
-from planner.search.bundles import Bundle, BundlePricer, Bundles
-from planner.search.frontier import Frontier, Late
-from planner.search.mesh_search import DEGREES, MORE_PLANS_TRIED, MORE_PLANS_WITHIN, MeshSearch
-from planner.search.picks import around, first_of_degrees, own_states, plain_kinds, plain_states
-from planner.search.pipe_bounds import Cut, Few
-from planner.search.pool_bounds import PoolBounds
-from planner.search.walk import Walked
+from planner.search.bounding.pipe_bounds import Cut, Few
+from planner.search.bounding.pool_bounds import PoolBounds
+from planner.search.space.bundles import Bundle, BundlePricer, Bundles
+from planner.search.space.frontier import Frontier, Late
+from planner.search.space.mesh_search import DEGREES, MORE_PLANS_TRIED, MORE_PLANS_WITHIN, MeshSearch
+from planner.search.space.picks import around, first_of_degrees, own_states, plain_kinds, plain_states
+from planner.search.space.walk import Walked
 
 MORE_PLANS_WALKED = 512
 """Meshes behind the best that are walked for alternatives."""

@@ -11,9 +11,8 @@ from cost_models.mesh_costs import straggler_factor
 from cost_models.pricing import Pricer
 from cost_models.rows import Rows
 from planner.families import Families
-from planner.search.bundles import Bundles
-from planner.search.cut_bounds import RowTimes, declared_bounds
-from planner.search.memory_bounds import (
+from planner.search.bounding.cut_bounds import RowTimes, declared_bounds
+from planner.search.bounding.memory_bounds import (
     FullRecompute,
     MeshSums,
     forced,
@@ -21,9 +20,10 @@ from planner.search.memory_bounds import (
     least_sums,
     unforced,
 )
-from planner.search.mesh_bounds import frequent_blocks, step_bounds
-from planner.search.program_bounds import program_bounds
-from planner.search.spread_bounds import spread
+from planner.search.bounding.mesh_bounds import frequent_blocks, step_bounds
+from planner.search.bounding.program_bounds import program_bounds
+from planner.search.bounding.spread_bounds import spread
+from planner.search.space.bundles import Bundles
 
 FIRST_LOOKED = 128
 """Meshes whose memory is looked at in one go where only the lowest few are wanted; then twice as many, and so on."""

@@ -25,14 +25,14 @@ from cost_models.row_work import RowWork
 from cost_models.rows import model_rows
 from cost_models.states import RowStates
 from planner.families import Families
-from planner.search.bundles import Bundles
-from planner.search.cut_bounds import RowTimes
-from planner.search.memory_bounds import MeshSums
-from planner.search.mesh_bounds import CHUNK, batch_sums
+from planner.search.bounding.cut_bounds import RowTimes
+from planner.search.bounding.memory_bounds import MeshSums
+from planner.search.bounding.mesh_bounds import CHUNK, batch_sums
+from planner.search.bounding.pipe_bounds import Cut, Few, LeftStates, PipeBounds
+from planner.search.bounding.state_block import Parts, RowBytes, StateBlock, fewest_replicas, state_points
+from planner.search.bounding.work_cache import WorkCache, joined
 from planner.search.mesh_table import all_recomputed
-from planner.search.pipe_bounds import Cut, Few, LeftStates, PipeBounds
-from planner.search.state_block import Parts, RowBytes, StateBlock, fewest_replicas, state_points
-from planner.search.work_cache import WorkCache, joined
+from planner.search.space.bundles import Bundles
 
 EXCHANGE = TIME_CAUSES.index("ep_communication")
 

@@ -16,11 +16,11 @@ from cost_models.mesh_costs import BatchRules, batch_rules
 from cost_models.pricing import PricedRows, Pricer
 from cost_models.specs.job import Job
 from planner.families import Families
-from planner.search.path_pool import Point
-from planner.search.pool_bounds import MemberTimes
-from planner.search.walk import PRICED_TOGETHER, AsSearched, Walked, walked_mesh
-from planner.search.work_cache import WorkCache
-from planner.search.work_cache import joined as joined_works
+from planner.search.bounding.path_pool import Point
+from planner.search.bounding.pool_bounds import MemberTimes
+from planner.search.bounding.work_cache import WorkCache
+from planner.search.bounding.work_cache import joined as joined_works
+from planner.search.space.walk import PRICED_TOGETHER, AsSearched, Walked, walked_mesh
 
 _LARGEST = frozenset({"sync_overlap", "allocated_limit_bytes", "host_room_bytes"})
 """Rules of which the largest is best."""

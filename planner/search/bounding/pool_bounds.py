@@ -18,9 +18,9 @@ from cost_models.mesh_costs import BatchRules, straggler_factor
 from cost_models.pricing import PricedRows, Pricer
 from cost_models.rows import Rows
 from cost_models.schedule import PathCoefficients, stage_table
-from planner.search.cut_bounds import RowTimes, stage_rows
-from planner.search.mesh_bounds import spared
-from planner.search.path_pool import PathPool, Point
+from planner.search.bounding.cut_bounds import RowTimes, stage_rows
+from planner.search.bounding.mesh_bounds import spared
+from planner.search.bounding.path_pool import PathPool, Point
 from planner.search.windows import takes_every_cut
 
 MOST_PATHS = 48

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_models.chunk import MeshCosts
+from planner.search.bounding.path_pool import PathPool
 from planner.search.bounds import programs_lower_bound, rank_programs, roomy_bound
 from planner.search.chunk_cuts import best_declared
 from planner.search.greedy import greedy_ranks
-from planner.search.path_pool import PathPool
 from planner.search.problem import (
     InnerSolution,
     chunks_of,

@@ -13,13 +13,14 @@ from cost_models.specs.recompute import Recompute
 from cost_models.specs.strategy import Strategy
 from planner.answers import Progress
 from planner.candidates import strategy_of
-from planner.search.effort import Effort
+from planner.search.bounding.path_pool import PathPool
 from planner.search.objective import Goal
-from planner.search.opening import Opening, open_mesh
-from planner.search.path_pool import PathPool
-from planner.search.polish import Polish
 from planner.search.problem import InnerSolution, InnerStatus
-from planner.search.search_state import (
+from planner.search.solve import solve_goal
+from planner.search.space.effort import Effort
+from planner.search.space.opening import Opening, open_mesh
+from planner.search.space.polish import Polish
+from planner.search.space.search_state import (
     Found,
     RecomputeRule,
     SearchLimits,
@@ -27,8 +28,7 @@ from planner.search.search_state import (
     Unsettled,
     mesh_axes,
 )
-from planner.search.solve import solve_goal
-from planner.search.walk import Walked
+from planner.search.space.walk import Walked
 
 MORE_PLANS_TRIED = 12
 MORE_PLANS_WITHIN = 1.5

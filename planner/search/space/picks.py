@@ -8,8 +8,8 @@ from cost_models.mesh import MeshKey
 from cost_models.specs.offload import parse_offload
 from cost_models.specs.strategy import Strategy
 from planner.families import Families, State
-from planner.search.bundles import Bundles
-from planner.search.frontier import Nodes
+from planner.search.space.bundles import Bundles
+from planner.search.space.frontier import Nodes
 
 PLAIN_AROUND = 3
 """Plain kinds under which meshes around a plan are looked for."""

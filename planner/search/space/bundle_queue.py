@@ -8,7 +8,7 @@ import numpy as np
 
 from cost_models.chunk import Array
 from cost_models.mesh import Int
-from planner.search.bundles import Bundle, BundlePricer, Bundles
+from planner.search.space.bundles import Bundle, BundlePricer, Bundles
 
 TOGETHER = 16
 """Bundles that are priced in one go."""

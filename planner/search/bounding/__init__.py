@@ -1,0 +1,1 @@
+"""Lower bounds of many meshes at once: none of them is opened."""
