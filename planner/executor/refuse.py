@@ -42,6 +42,7 @@ HONOURED_OPTIONS: Final[dict[str, tuple[object, ...]]] = {
     "overlap": (True,),
     "initialise": ("sharded",),
     "load": ("sharded",),
+    "logit_metrics": (0,),
     "logits_fp32": (True,),
     "shifted_logits": (False,),
     "offload_checkpoints": (False,),
@@ -50,6 +51,7 @@ HONOURED_OPTIONS: Final[dict[str, tuple[object, ...]]] = {
     "servers": (1,),
 }
 OTHER_OPTIONS: Final = (
+    "channels_last",
     "cross_entropy_chunks",
     "expandable_segments",
     "dropout",

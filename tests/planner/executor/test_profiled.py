@@ -19,8 +19,11 @@ from planner.executor.profiled.layers import (
 )
 from planner.executor.profiled.order import ProfiledModel, ProfileOrder
 from planner.executor.profiled.table import layer_table, median_error
-from planner.loop.cases import layouts, request_of
-from planner.situation import Situation, resolve
+from planner.loop.cases import Place
+from planner.loop.cpu_layouts import CPU_LAYOUTS
+from planner.plan_file import resolved_request
+from planner.request import SearchRequest
+from planner.situation import Situation
 
 EXAMPLE = next((Path(__file__).parents[2] / "data" / "measured" / "h200-sxm").iterdir())
 SITE = Site(torch.device("cpu"), "fp32")
@@ -28,8 +31,7 @@ SITE = Site(torch.device("cpu"), "fp32")
 
 @pytest.fixture(scope="module")
 def situation() -> Situation:
-    request = request_of(layouts()[0], small=True)
-    return resolve(request.model, request.cluster, request.job)
+    return Place(small=True).situation(CPU_LAYOUTS[0])
 
 
 def test_every_operator_of_every_layer_is_a_case_that_runs(situation: Situation):
@@ -114,7 +116,7 @@ def test_the_table_has_rates_bytes_and_ratios(
     assert median_error([]) is None
     folder = tmp_path / "profile"
     write_profile(folder, profile.manifest, profile.points)
-    order = ProfileOrder(models=(ProfiledModel(request=request_of(layouts()[0], small=True)),))
+    order = ProfileOrder(models=(ProfiledModel(request=resolved_request(situation, SearchRequest())),))
     answer = profile_json(read_profile(folder), order)
     assert len(answer["layers"]) == 2
     assert answer["layer_median_error"] == pytest.approx(
