@@ -22,7 +22,7 @@ from planner.cli.answer import (
     print_answer,
 )
 from planner.cli.examples import epilog
-from planner.cli.termination import Terminated, ended_by_sigterm
+from planner.cli.termination import Terminated, die_of_sigterm, ended_by_sigterm
 
 COMMANDS = (
     "plan",
@@ -91,6 +91,7 @@ class PlannerGroup(click.Group):
             code = INTERRUPTED
         except Terminated:
             _complain("terminated")
+            die_of_sigterm()
             code = TERMINATED
         except OSError as error:
             code = _on_os_error(error)

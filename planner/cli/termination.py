@@ -1,5 +1,6 @@
 """SIGTERM ends a command as an interrupt does: what was begun is tidied up, and one line says so."""
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,13 @@ def ended_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def die_of_sigterm() -> None:
+    """End as the signal would have: a shell says 143, and a parent knows that nothing else was seen to, as opposed to a
+    followed run, which ends with that code once its launcher's job is over."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _raise(*_: object) -> Never:
