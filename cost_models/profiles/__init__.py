@@ -18,6 +18,7 @@ from cost_models.profiles.catalog import (
 from cost_models.profiles.found import (
     MEASURED_VARIABLE,
     measured_devices,
+    measured_from,
     measured_profile,
     this_host,
     user_folder,
@@ -39,6 +40,7 @@ __all__ = [
     "load_device",
     "load_preset",
     "measured_devices",
+    "measured_from",
     "measured_profile",
     "model_config",
     "profiles_root",

@@ -2,6 +2,8 @@
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -45,6 +47,20 @@ def folders() -> tuple[Path, ...]:
     except RuntimeError:
         own = ()
     return (profiles_root() / "measured", *own)
+
+
+@contextmanager
+def measured_from(folder: Path | None) -> Iterator[None]:
+    """Look for measured profiles in this folder, in this process and in those that it starts; None: nowhere."""
+    before = os.environ.get(MEASURED_VARIABLE)
+    os.environ[MEASURED_VARIABLE] = "" if folder is None else str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[MEASURED_VARIABLE]
+        else:
+            os.environ[MEASURED_VARIABLE] = before
 
 
 def profiles_of(device: str) -> tuple[Path, ...]:

@@ -1,5 +1,6 @@
 """The loop with a profiler and an executor of the test's own: every layout stands beside its prediction."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,10 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from cost_models.profiles import MEASURED_VARIABLE, MeasuredProfile, Point, read_profile
+from cost_models.specs.strategy import parse_strategy
 from planner.errors import RunFailed
 from planner.evaluation import evaluate
 from planner.executor.profiled.order import ProfileOrder
-from planner.executor.profiled.seen import SeenDevice
+from planner.executor.profiled.seen import SeenDevice, cluster_of_device
 from planner.executor.request import RunOrder
 from planner.loop import LoopOptions, LoopRow, measure, run_loop, summarise
 from planner.loop import run as loop_run
@@ -67,6 +69,17 @@ def test_a_dozen_layouts_and_the_best_plans_run(orders: list[RunOrder]):
     assert found.summary.failed == len(failed)
     assert found.summary.memory_error == pytest.approx(0.0)
     assert found.summary.reserved_error == pytest.approx(0.5)
+
+
+def test_a_step_without_the_profile_is_the_formulas(monkeypatch: pytest.MonkeyPatch):
+    device = SeenDevice("h200-sxm", 1, "9.0")
+    place, layout = Place(cluster_of_device(device)["spec"]), gpu_layouts()[0]
+    monkeypatch.setenv(MEASURED_VARIABLE, str(EXAMPLE.parents[1]))
+    measured = evaluate(place.situation(layout), parse_strategy(layout.strategy)).step_s
+    without = measure._without_profile(layout, place, parse_strategy(layout.strategy))
+    assert without > 0.0
+    assert abs(without / measured - 1.0) > 1e-3  # the profile says something else
+    assert os.environ[MEASURED_VARIABLE] == str(EXAMPLE.parents[1])
 
 
 def test_layouts_can_be_chosen_and_time_ends_it(orders: list[RunOrder]):
